@@ -1,0 +1,36 @@
+# Every target sets up .venv by itself; the second time that takes no time.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: setup run test check bench clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mdmt needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(READY)
+
+run: $(READY)
+	$(BIN)/mdmt run permuted-digits --method van
+	$(BIN)/mdmt run permuted-digits --method mdmt-r
+	$(BIN)/mdmt run permuted-digits --method van --set heads=per-task
+	$(BIN)/mdmt run permuted-digits --method mdmt-r --set heads=per-task
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python bench/steps.py
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,41 @@
+"""mdmt: one network learns task after task without forgetting the earlier ones.
+
+Names are loaded when they are first used, so that `mdmt --help` never loads torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from mdmt import backbones, benchmarks, losses, memory, methods, metrics
+    from mdmt.learner import Learner
+    from mdmt.methods import MDMTR, VAN, Method
+    from mdmt.tasks import Examples, Stream, Task
+
+_MODULES = ("backbones", "benchmarks", "losses", "memory", "methods", "metrics")
+_NAMES = {
+    "Learner": "learner",
+    "MDMTR": "methods", "VAN": "methods", "Method": "methods",
+    "Examples": "tasks", "Stream": "tasks", "Task": "tasks",
+}  # fmt: skip
+
+__all__ = [
+    "MDMTR", "VAN", "Examples", "Learner", "Method", "Stream", "Task",
+    "backbones", "benchmarks", "losses", "memory", "methods", "metrics",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"mdmt.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"mdmt.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'mdmt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

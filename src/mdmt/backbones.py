@@ -1,0 +1,205 @@
+"""The three networks of the published experiments, up to their feature vectors; the head is in `model`.
+
+Each is a `torch.nn.Module` that maps inputs to feature vectors, and so may be any module of yours. Weights are drawn from
+the learner's seed unless `draw` or `load_state_dict` was called before.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Backbone(nn.Module):
+    """A network whose weights can be drawn from a generator, and that says how the rows of its head are drawn."""
+
+    def __init__(self, name: str, **arguments: Any) -> None:
+        super().__init__()
+        self.spec = {"name": name, "arguments": arguments}  # `make(spec)` builds it again
+        self.drawn = False
+        self.register_load_state_dict_post_hook(lambda module, _: setattr(module, "drawn", True))
+
+    def draw(self, generator: torch.Generator) -> None:
+        """Draw all weights anew."""
+        for module in self.modules():
+            if isinstance(module, (Dense, Conv)):
+                module.draw(generator)
+        self.drawn = True
+
+    def head_rows(self, rows: int, features: int, generator: torch.Generator) -> Tensor:
+        """New rows of the head, the bias in the last column."""
+        return uniform_rows(rows, features, generator)
+
+
+def uniform_rows(rows: int, features: int, generator: torch.Generator, *, bias: bool = True) -> Tensor:
+    """Rows drawn from U(+-1/sqrt(features)), the bias in the last column likewise or 0."""
+    bound = 1 / math.sqrt(features)
+    drawn = torch.empty(rows, features + 1).uniform_(-bound, bound, generator=generator)
+    if not bias:
+        drawn[:, -1] = 0
+    return drawn
+
+
+class Dense(nn.Linear):
+    """A linear layer with truncated-normal weights (sigma .1, cut at two sigma) and biases of .1."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = inputs, outputs
+        self.weight = nn.Parameter(torch.empty(outputs, inputs))
+        self.bias = nn.Parameter(torch.full((outputs,), 0.1))
+
+    def draw(self, generator: torch.Generator) -> None:
+        """Draw the weights."""
+        nn.init.trunc_normal_(self.weight, std=0.1, a=-0.2, b=0.2, generator=generator)
+        nn.init.constant_(self.bias, 0.1)
+
+
+class MLP(Backbone):
+    """Two hidden layers with ReLU; the features are the second's."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__("mlp", inputs=inputs, width=width)
+        self.layers = nn.Sequential(Dense(inputs, width), nn.ReLU(), Dense(width, width), nn.ReLU())
+        self.draw(torch.Generator().manual_seed(0))
+        self.drawn = False
+
+    def head_rows(self, rows: int, features: int, generator: torch.Generator) -> Tensor:
+        """Rows drawn as the layers' weights are."""
+        drawn = torch.empty(rows, features + 1)
+        nn.init.trunc_normal_(drawn, std=0.1, a=-0.2, b=0.2, generator=generator)
+        drawn[:, -1] = 0.1
+        return drawn
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Feature vectors of a batch; images are flattened."""
+        return self.layers(x.flatten(1))  # type: ignore[no-any-return]
+
+
+class Conv(nn.Module):
+    """A convolution without bias, padded as needed so that stride s divides the size by s, more at the end than before."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, inputs, kernel, kernel))
+        self.kernel, self.stride = kernel, stride
+
+    def draw(self, generator: torch.Generator) -> None:
+        """Draw from U(+-1/sqrt(kernel * inputs)): the kernel's side, not its area."""
+        bound = 1 / math.sqrt(self.kernel * self.weight.shape[1])
+        with torch.no_grad():
+            self.weight.uniform_(-bound, bound, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve."""
+        (top, bottom), (left, right) = self._padding(x.shape[2]), self._padding(x.shape[3])
+        if top == bottom and left == right:
+            return functional.conv2d(x, self.weight, stride=self.stride, padding=(top, left))
+        return functional.conv2d(functional.pad(x, (left, right, top, bottom)), self.weight, stride=self.stride)
+
+    def _padding(self, size: int) -> tuple[int, int]:
+        total = max((-(-size // self.stride) - 1) * self.stride + self.kernel - size, 0)
+        return total // 2, total - total // 2
+
+
+class BatchNorm(nn.Module):
+    """Batch normalisation as in the published runs.
+
+    Running mean and variance start at 0, without debiasing; the biased variance is stored; eps 1e-3, momentum .1.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, channels: int, eps: float = 1e-3, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.zeros(channels))
+        self.eps, self.momentum = eps, momentum
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise by the batch's statistics in training, by the running ones in evaluation."""
+        if not self.training:
+            return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        out, mean, inverse = torch.native_batch_norm(x, self.weight, self.bias, None, None, True, 0.0, self.eps)
+        with torch.no_grad():
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_((inverse.pow(-2) - self.eps).clamp_min(0), self.momentum)
+        return out
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, norm_shortcut: bool) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = Conv(inputs, outputs, 3, stride), BatchNorm(outputs)
+        self.conv2, self.norm2 = Conv(outputs, outputs, 3), BatchNorm(outputs)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            self.shortcut.append(Conv(inputs, outputs, 1, stride))
+            if norm_shortcut:
+                self.shortcut.append(BatchNorm(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Feature maps."""
+        out = functional.relu(self.norm1(self.conv1(x)))
+        return functional.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
+
+
+class ResNet(Backbone):
+    """Four stages of two blocks at widths w, 2w, 4w, 8w, then the mean over the map; no max-pool after the first layer."""
+
+    def __init__(self, name: str, channels: int, width: int, kernel: int, stride: int, norm_shortcut: bool) -> None:
+        super().__init__(name, channels=channels, width=width)
+        self.conv, self.norm = Conv(channels, width, kernel, stride), BatchNorm(width)
+        self.stages = nn.Sequential()
+        inputs, self.head_bias = width, norm_shortcut
+        for outputs, step in zip((width, 2 * width, 4 * width, 8 * width), (1, 2, 2, 2), strict=True):
+            self.stages.append(Block(inputs, outputs, step, norm_shortcut))
+            self.stages.append(Block(outputs, outputs, 1, norm_shortcut))
+            inputs = outputs
+        self.draw(torch.Generator().manual_seed(0))
+        self.drawn = False
+
+    def head_rows(self, rows: int, features: int, generator: torch.Generator) -> Tensor:
+        """Uniform rows; the bias is drawn for the reduced network and 0 for the full one."""
+        return uniform_rows(rows, features, generator, bias=self.head_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Feature vectors of a batch of images."""
+        return self.stages(functional.relu(self.norm(self.conv(x)))).mean((2, 3))  # type: ignore[no-any-return]
+
+
+def mlp(inputs: int = 784, width: int = 256) -> MLP:
+    """The network of Permuted MNIST: inputs-256-256, 269,312 parameters with ten outputs, their biases not counted."""
+    return MLP(inputs, width)
+
+
+def reduced_resnet18(channels: int = 3, width: int = 20) -> ResNet:
+    """The network of Split CIFAR: 3x3 first layer, 20-40-80-160 channels, normalised shortcuts; 1,109,140 parameters."""
+    return ResNet("reduced_resnet18", channels, width, kernel=3, stride=1, norm_shortcut=True)
+
+
+def resnet18(channels: int = 3, width: int = 64) -> ResNet:
+    """The network of Split CUB and AWA: 7x7 first layer at stride 2, bare shortcuts; 11,277,120 parameters for CUB."""
+    return ResNet("resnet18", channels, width, kernel=7, stride=2, norm_shortcut=False)
+
+
+MAKERS = {"mlp": mlp, "reduced_resnet18": reduced_resnet18, "resnet18": resnet18}
+
+
+def make(spec: dict[str, Any]) -> Backbone:
+    """Build a backbone from its name and arguments.
+
+    >>> make({"name": "mlp", "arguments": {"inputs": 4, "width": 8}}).spec
+    {'name': 'mlp', 'arguments': {'inputs': 4, 'width': 8}}
+    """
+    if spec["name"] not in MAKERS:
+        raise ValueError(f"backbone {spec['name']!r} is not one of {', '.join(MAKERS)}")
+    return MAKERS[spec["name"]](**spec["arguments"])

@@ -1,0 +1,212 @@
+"""Episodic memory M, with the representations F: which examples of earlier tasks are kept, and how they are drawn.
+
+The learner writes it: `open_task` before a task, `observe` after every step, `close_task` when the task is over. Methods
+read it with `sample`. All that a memory knows is in its tensors and in the state of its generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mdmt.tasks import Batch
+
+Read = Callable[[Tensor], Batch]  # examples of the current task by index, with their features where those are stored
+
+
+class Memory:
+    """Slots that hold an input, its label (a row of the head), its task and, for some methods, its features."""
+
+    observes: ClassVar[bool] = True  # whether it is written during a task (else only at its end)
+    kept: ClassVar[tuple[str, ...]] = ("inputs", "labels", "tasks", "features")
+
+    def __init__(self, size: int, name: str) -> None:
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise ValueError(f"{name}={size!r}: must be a whole number, 0 or more")
+        self.spec: dict[str, Any] = {"policy": type(self).__name__, name: size}
+        self.size = size
+        self.inputs = self.labels = self.tasks = self.features = None  # type: Tensor | None
+        self.available = torch.empty(0, dtype=torch.int64)  # slots that may be drawn
+        self.generator = np.random.default_rng(0)
+
+    def seed(self, seed: int) -> None:
+        """Set the generator of draws and replacements."""
+        self.generator = np.random.default_rng([seed, 2])
+
+    def open_task(self, task: int, rows: Tensor) -> None:
+        """A new task begins; its classes are these rows of the head."""
+
+    def observe(self, batch: Batch) -> None:
+        """A mini-batch was learned; `batch.features` are its representations after that step."""
+
+    def close_task(self, labels: Tensor, read: Read) -> None:
+        """The task is over; `labels` are those of all its training examples, which `read` gives by index."""
+
+    def __len__(self) -> int:
+        return len(self.available)
+
+    def sample(self, count: int) -> Batch | None:
+        """`count` different examples at random, all of them when there are no more, None when there are none."""
+        if not len(self.available):
+            return None
+        if count >= len(self.available):
+            return self.take(self.available)
+        picked = self.generator.choice(len(self.available), count, replace=False, shuffle=False)
+        return self.take(self.available[torch.from_numpy(picked)])
+
+    def take(self, slots: Tensor) -> Batch:
+        """The examples in these slots."""
+        inputs, labels, tasks = (self._column(name)[slots] for name in ("inputs", "labels", "tasks"))
+        return Batch(inputs, labels, tasks, None if self.features is None else self.features[slots])
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """What each column takes."""
+        columns = {name: getattr(self, name) for name in self.kept}
+        return {name: 0 if c is None else c.numel() * c.element_size() for name, c in columns.items()}
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything it knows, as tensors and as JSON."""
+        tensors = {name: getattr(self, name) for name in (*self.kept, "available") if getattr(self, name) is not None}
+        return tensors, {"generator": self.generator.bit_generator.state}
+
+    def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        for name, value in tensors.items():
+            setattr(self, name, value)
+        self.generator.bit_generator.state = rest["generator"]
+
+    def _column(self, name: str) -> Tensor:
+        column: Tensor = getattr(self, name)
+        return column
+
+    def _write(self, slots: list[int], batch: Batch, rows: list[int], capacity: int) -> None:
+        """Put rows of a batch into slots (all different), making room for `capacity` slots first."""
+        for name in self.kept:
+            new: Tensor | None = getattr(batch, name)
+            if new is None:
+                continue
+            column: Tensor | None = getattr(self, name)
+            if column is None or len(column) < capacity:
+                wider = new.new_zeros((capacity, *new.shape[1:]))
+                if column is not None:
+                    wider[: len(column)] = column
+                setattr(self, name, wider)
+                column = wider
+            if slots:
+                column[slots] = new[rows].detach()
+
+
+class Ring(Memory):
+    """The last `per_class` examples of each class of each task.
+
+    A task's slots are written while it is learned, and drawn from once it is over.
+    """
+
+    def __init__(self, per_class: int = 25) -> None:
+        super().__init__(per_class, "per_class")
+        self.base = 0  # the first slot of the current task
+        self.seen: dict[int, int] = {}  # its classes, and how many examples of each came
+
+    def open_task(self, task: int, rows: Tensor) -> None:
+        """Reserve the task's slots behind those of the earlier ones."""
+        self.base += self.size * len(self.seen)
+        self.seen = dict.fromkeys(rows.tolist(), 0)
+
+    def observe(self, batch: Batch) -> None:
+        """Each example takes the slot of the oldest of its class."""
+        if not self.size:
+            return
+        first = {row: self.base + i * self.size for i, row in enumerate(self.seen)}
+        last: dict[int, int] = {}
+        for i, row in enumerate(batch.labels.tolist()):
+            last[first[row] + self.seen[row] % self.size] = i
+            self.seen[row] += 1
+        self._write(list(last), batch, list(last.values()), self.base + self.size * len(self.seen))
+
+    def close_task(self, labels: Tensor, read: Read) -> None:
+        """From now on the task's examples are drawn."""
+        slots = [
+            self.base + i * self.size + k for i, n in enumerate(self.seen.values()) for k in range(min(n, self.size))
+        ]
+        self.available = torch.cat([self.available, torch.tensor(slots, dtype=torch.int64)])
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Also the position in the current task's slots."""
+        tensors, rest = super().state()
+        return tensors, {**rest, "base": self.base, "seen": list(self.seen.items())}
+
+    def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        super().load_state(tensors, rest)
+        self.base, self.seen = rest["base"], dict(rest["seen"])
+
+
+class Reservoir(Memory):
+    """`size` examples, each example of the stream so far equally likely to be among them; drawn from at once."""
+
+    def __init__(self, size: int = 1000) -> None:
+        super().__init__(size, "size")
+        self.count = 0
+
+    def observe(self, batch: Batch) -> None:
+        """The n-th example of the stream replaces a random one with probability size/n."""
+        if not self.size:
+            return
+        numbers = np.arange(self.count, self.count + len(batch))
+        slots = np.where(numbers < self.size, numbers, self.generator.integers(0, numbers + 1))
+        last = {slot: i for i, slot in enumerate(slots.tolist()) if slot < self.size}
+        self.count += len(batch)
+        self._write(list(last), batch, list(last.values()), self.size)
+        if len(self.available) < self.size:
+            self.available = torch.arange(min(self.count, self.size))
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Also the number of examples seen."""
+        tensors, rest = super().state()
+        return tensors, {**rest, "count": self.count}
+
+    def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        super().load_state(tensors, rest)
+        self.count = rest["count"]
+
+
+class AtTaskEnd(Memory):
+    """`per_class` random examples of each class, drawn when the task is over (StoreMem of Algorithm 1)."""
+
+    observes = False
+
+    def __init__(self, per_class: int = 20) -> None:
+        super().__init__(per_class, "per_class")
+
+    def close_task(self, labels: Tensor, read: Read) -> None:
+        """Draw, and store the features as they are now."""
+        chosen: list[int] = []
+        for row in labels.unique().tolist():
+            of_class = (labels == row).nonzero()[:, 0].numpy()
+            picked = self.generator.choice(of_class, min(self.size, len(of_class)), replace=False)
+            chosen += picked.tolist()
+        if not chosen:
+            return
+        base = len(self.available)
+        slots = list(range(base, base + len(chosen)))
+        self._write(slots, read(torch.tensor(chosen)), list(range(len(chosen))), base + len(chosen))
+        self.available = torch.arange(base + len(chosen))
+
+
+POLICIES = {policy.__name__: policy for policy in (Ring, Reservoir, AtTaskEnd)}
+
+
+def make(spec: dict[str, Any]) -> Memory:
+    """Build a memory from its policy and arguments.
+
+    >>> make({"policy": "Ring", "per_class": 3}).spec
+    {'policy': 'Ring', 'per_class': 3}
+    """
+    arguments = {key: value for key, value in spec.items() if key != "policy"}
+    return POLICIES[spec["policy"]](**arguments)

@@ -1,0 +1,171 @@
+"""What every method shares: its settings, what it remembers, and the update of Algorithm 1 it computes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, dataclass_transform, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor
+
+from mdmt.losses import cross_domain_softmax
+from mdmt.tasks import Batch, Stream
+
+if TYPE_CHECKING:
+    from mdmt.learner import Learner
+    from mdmt.memory import Memory
+    from mdmt.model import Model
+
+
+def setting(default: Any, *, least: float | None = None, above: float | None = None) -> Any:
+    """A hyper-parameter with a default and a range."""
+    return dataclasses.field(default=default, metadata={"least": least, "above": above})
+
+
+class Buffer:
+    """Something a method remembers: zeros at first, saved, resumed, moved and grown without code in the method.
+
+    `Buffer(like="params")` runs along the parameters and is padded with zeros when the head grows; `Buffer(3)` has shape (3,).
+    """
+
+    def __init__(self, *shape: int, like: Literal["params"] | None = None) -> None:
+        self.shape, self.like = shape, like
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, method: Method, owner: type) -> Tensor:
+        value: Tensor = method.__dict__[self.name]
+        return value
+
+    def __set__(self, method: Method, value: Tensor) -> None:
+        method.__dict__[self.name] = value
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(setting,))
+class Method:
+    """Turns the current mini-batch and the memory into an update of the parameters.
+
+    Annotated class attributes are settings: keyword arguments, checked when the method is made. `Buffer` attributes are
+    what it remembers. A subclass overrides `loss`, `gradient` or `step`, and the hooks it needs.
+    """
+
+    name = ""
+    uses_memory = stores_features = cosine = False
+    learner: Learner
+
+    def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(kw_only=True, eq=False)(cls)
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self), localns={"Learner": Any})
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            _check(type(self).__name__, field, hints[field.name], getattr(self, field.name))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The settings by name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    @property
+    def model(self) -> Model:
+        """The network that is learning."""
+        return self.learner.model
+
+    @property
+    def memory(self) -> Memory:
+        """The examples kept of earlier tasks."""
+        return self.learner.memory
+
+    # What a method may override.
+
+    def loss(self, features: Tensor, batch: Batch) -> Tensor:
+        """The loss of each sample; here cross entropy among the classes of its own head."""
+        return cross_domain_softmax(
+            self.model.scores(features), batch.labels, self.heads(batch), self.model.head_of_class,
+            competitors="own", reduction="none",
+        )  # fmt: skip
+
+    def gradient(self, batch: Batch) -> Tensor:
+        """The direction against which to step."""
+        return self.grad(batch)[1]
+
+    def step(self, batch: Batch) -> None:
+        """One step of learning."""
+        self.learner.apply(self.gradient(batch))
+
+    def arrange(self, stream: Stream) -> Stream:
+        """The stream as this method wants to see it."""
+        return stream
+
+    def begin_task(self) -> None:
+        """A new task is about to be learned; the head has its rows."""
+
+    def after_step(self, batch: Batch) -> None:
+        """A mini-batch was learned and written to the memory."""
+
+    def end_task(self) -> None:
+        """All mini-batches of the task were learned."""
+
+    # What a method may call.
+
+    def heads(self, batch: Batch) -> Tensor:
+        """The head that each sample belongs to."""
+        return torch.zeros_like(batch.tasks) if self.learner.heads == "shared" else batch.tasks
+
+    def grad(self, *batches: Batch) -> tuple[Tensor, Tensor]:
+        """Mean loss of each batch, summed, and its gradient as one vector.
+
+        Each batch passes through the network by itself, in this order, which is the order batch norm sees.
+        """
+        losses = [self.loss(self.model.features(batch.inputs), batch).sum() / len(batch) for batch in batches]
+        loss = torch.stack(losses).sum()
+        self.learner.check_finite("loss", loss)
+        return loss.detach(), self.model.gradient(loss)
+
+    # What the learner calls.
+
+    def bind(self, learner: Learner) -> None:
+        """Belong to a learner whose model exists: the buffers take their shapes."""
+        self.learner = learner
+        for name, buffer in self.buffers().items():
+            flat = self.model.flat
+            setattr(self, name, torch.zeros_like(flat.data) if buffer.like else flat.data.new_zeros(buffer.shape))
+
+    @classmethod
+    def buffers(cls) -> dict[str, Buffer]:
+        """The declared buffers by name."""
+        return {name: b for base in cls.__mro__ for name, b in vars(base).items() if isinstance(b, Buffer)}
+
+    def grow(self) -> None:
+        """The parameters became more: pad what runs along them."""
+        for name, buffer in self.buffers().items():
+            if buffer.like:
+                old: Tensor = getattr(self, name)
+                setattr(self, name, torch.cat([old, old.new_zeros(self.model.flat.numel() - old.numel())]))
+
+
+def _check(method: str, field: dataclasses.Field[Any], hint: Any, value: Any) -> None:
+    """Raise a ValueError that names the setting, its value and what is allowed."""
+    where = f"{method}: {field.name}={value!r}"
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if value is None and NoneType in parts:
+        return
+    options = [option for part in parts if get_origin(part) is Literal for option in get_args(part)]
+    if options:
+        if value not in options:
+            raise ValueError(f"{where}: must be one of {', '.join(map(repr, options))}")
+        return
+    if hint is bool and not isinstance(value, bool):
+        raise ValueError(f"{where}: must be true or false")
+    if hint in (int, float):
+        kinds = (int,) if hint is int else (int, float)
+        if not isinstance(value, kinds) or isinstance(value, bool) or not math.isfinite(value):
+            raise ValueError(f"{where}: must be a {'whole' if hint is int else 'finite'} number")
+        least, above = field.metadata.get("least"), field.metadata.get("above")
+        if least is not None and value < least:
+            raise ValueError(f"{where}: must be {least} or more")
+        if above is not None and value <= above:
+            raise ValueError(f"{where}: must be more than {above}")

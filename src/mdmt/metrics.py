@@ -1,0 +1,103 @@
+"""Equations 11 to 16: how well a stream was learned and kept, from what a run measured.
+
+`a` is a T x T array, a[i][j] the accuracy on task j after learning task i; NaN (or None) where it was not evaluated.
+`z` is the curve Z_0..Z_beta, or one row per task. Numbers are fractions.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+BETA = 10  # the number of mini-batches over which the learning curve is followed
+
+
+def average_accuracy(a: ArrayLike, t: int | None = None) -> float:
+    """A_t (Eq. 11): the mean accuracy over tasks 1..t after learning task t; by default A_T.
+
+    >>> average_accuracy([[0.75, 0.25], [0.5, 0.75]])
+    0.625
+    """
+    a, t = _matrix(a, t)
+    return float(np.mean(a[t - 1, :t]))
+
+
+def forgetting(a: ArrayLike, t: int | None = None) -> float | None:
+    """F_t (Eq. 12-13): the mean over tasks j < t of max_{l < t} a[l][j] - a[t][j]; None with one task.
+
+    The last row takes no part in the maximum, so F_t is negative where earlier tasks keep improving.
+
+    >>> forgetting([[0.75, 0.25], [0.5, 0.75]])
+    0.25
+    """
+    a, t = _matrix(a, t)
+    if t == 1:
+        return None
+    best = np.nanmax(a[: t - 1, : t - 1], axis=0)
+    return float(np.mean(best - a[t - 1, : t - 1]))
+
+
+def learning_curve_area(
+    z: ArrayLike, beta: int = BETA, form: Literal["trapezoid", "sum"] = "trapezoid"
+) -> float | None:
+    """LCA_beta (Eq. 14-15): the area under Z_b, the mean accuracy on a task after b of its mini-batches.
+
+    `trapezoid`, as the published numbers were computed: trapezoid rule over b = 0..beta, divided by beta.
+    `sum`, as printed: the mean of Z_0..Z_beta. LCA_0 is Z_0. None where no task was that long.
+
+    >>> learning_curve_area([0.0, 0.5, 1.0], beta=2), learning_curve_area([0.1, 0.7], beta=0)
+    (0.5, 0.1)
+    """
+    rows = np.atleast_2d(np.array(z, dtype=float))
+    if rows.shape[1] <= beta:
+        return None
+    rows = rows[~np.isnan(rows[:, : beta + 1]).any(axis=1), : beta + 1]
+    if not len(rows):
+        return None
+    curve = rows.mean(axis=0)
+    if beta == 0 or form == "sum":
+        return float(curve.mean())
+    return float((curve[1:] + curve[:-1]).sum() / (2 * beta))
+
+
+def long_term_remembering(a: ArrayLike) -> float | None:
+    """LTR (Eq. 16): -1/(T-1) sum_{j<T} (T - j) min(0, a[T][j] - a[j][j]); None with one task.
+
+    >>> long_term_remembering([[0.75, 0.25], [0.5, 0.75]])
+    0.25
+    """
+    a, t = _matrix(a, None)
+    if t == 1:
+        return None
+    drop = np.minimum(0.0, a[t - 1] - np.diagonal(a))[: t - 1]
+    return float(-(drop * np.arange(t - 1, 0, -1)).sum() / (t - 1))
+
+
+def summary(a: ArrayLike, z: ArrayLike) -> dict[str, float | None]:
+    """The four metrics by their names in tables and files; None where a metric is not defined."""
+    values = {
+        "A_T": average_accuracy(a),
+        "F_T": forgetting(a),
+        "LCA_10": learning_curve_area(z),
+        "LTR": long_term_remembering(a),
+    }
+    return {name: None if value is None or np.isnan(value) else value for name, value in values.items()}
+
+
+FORMULAS = {
+    "A_T": "mean_j a[T][j]",
+    "F_T": "mean_{j<T} (max_{l<T} a[l][j] - a[T][j])",
+    "LCA_10": "trapezoid of Z_0..Z_10, over 10",
+    "LTR": "-1/(T-1) sum_{j<T} (T-j) min(0, a[T][j] - a[j][j])",
+}
+
+
+def _matrix(a: ArrayLike, t: int | None) -> tuple[NDArray[np.float64], int]:
+    matrix = np.array(a, dtype=float)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"accuracies must be a square T x T array, not one of shape {matrix.shape}")
+    if t is not None and not 1 <= t <= len(matrix):
+        raise ValueError(f"t={t}: must be from 1 to {len(matrix)}")
+    return matrix, len(matrix) if t is None else t

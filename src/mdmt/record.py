@@ -1,0 +1,73 @@
+"""What a run measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from mdmt import metrics
+
+Rows = list[list[float | None]]  # one row per task learned so far; None: not evaluated
+
+
+@dataclass
+class Record:
+    """Accuracies, curves and drift, a row per learned task, with the cost of learning them.
+
+    `accuracy` has the task given, `accuracy_task_free` lets all seen heads compete. `curve` holds Z_0..Z_10 of each task.
+    `drift[i][j]` is 1 - cos between the features of task j after task i and right after task j, on a fixed sample.
+    `seconds` is the time spent learning, evaluation aside.
+    """
+
+    accuracy: Rows = field(default_factory=list)
+    accuracy_task_free: Rows = field(default_factory=list)
+    curve: Rows = field(default_factory=list)
+    drift: Rows = field(default_factory=list)
+    tasks: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    steps: int = 0
+    memory_bytes: int = 0
+    weights_sha256: str = ""
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        """A_T, F_T, LCA_10 and LTR."""
+        return metrics.summary(square(self.accuracy, len(self.tasks)), padded(self.curve, metrics.BETA + 1))
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as record.json holds it."""
+        size = len(self.tasks)
+        return {
+            **dataclasses.asdict(self),
+            **{name: square(getattr(self, name), size) for name in ("accuracy", "accuracy_task_free", "drift")},
+            "curve": padded(self.curve, metrics.BETA + 1),
+            "metrics": self.metrics,
+            "versions": versions(),
+        }
+
+
+def padded(rows: Rows, width: int) -> Rows:
+    """Rows filled up with None."""
+    return [(row + [None] * width)[:width] for row in rows]
+
+
+def square(rows: Rows, size: int) -> Rows:
+    """A size x size matrix of rows."""
+    return padded((rows + [[]] * size)[:size], size)
+
+
+def versions() -> dict[str, str]:
+    """Of everything that may change a number."""
+    from mdmt import __version__
+
+    return {
+        "mdmt": __version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }

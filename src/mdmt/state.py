@@ -1,0 +1,88 @@
+"""The one way state is saved: tensors as safetensors, the rest as JSON, written whole or not at all.
+
+A folder holds one file per part, named by its content, and `state.json`, which names them and is renamed into place last:
+until then the folder is what it was before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load, save
+from torch import Tensor
+
+FORMAT = 1
+MANIFEST = "state.json"
+Parts = dict[str, dict[str, Tensor]]
+
+
+def write_state(folder: str | Path, parts: Parts, rest: dict[str, Any]) -> None:
+    """Save the parts and the rest; what the folder held before is replaced at the very end."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for part, tensors in parts.items():
+        data = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
+        digest = hashlib.sha256(data).hexdigest()
+        files[part] = {"file": f"{part}-{digest[:16]}.safetensors", "sha256": digest}
+        if not (folder / files[part]["file"]).exists():
+            write_file(folder / files[part]["file"], data)
+    body = {"format": FORMAT, "files": files, "state": rest}
+    write_json(folder / MANIFEST, {**body, "sha256": _digest(body)})
+    for old in folder.glob("*.safetensors"):
+        if old.name not in {entry["file"] for entry in files.values()}:
+            old.unlink()
+
+
+def read_state(folder: str | Path) -> tuple[Parts, dict[str, Any]]:
+    """Read what `write_state` wrote; a missing or damaged file is a ValueError that names it."""
+    manifest = Path(folder) / MANIFEST
+    try:
+        body = json.loads(manifest.read_text())
+    except FileNotFoundError:
+        raise ValueError(f"{folder}: no saved state here ({MANIFEST} is missing)") from None
+    except ValueError:
+        raise ValueError(f"{manifest} is damaged: not JSON") from None
+    if not isinstance(body, dict) or body.pop("sha256", None) != _digest(body):
+        raise ValueError(f"{manifest} is damaged: its checksum is wrong")
+    if body["format"] > FORMAT:
+        raise ValueError(f"{manifest} was written by a newer mdmt (format {body['format']}): update mdmt")
+    parts: Parts = {}
+    for part, entry in body["files"].items():
+        path = Path(folder) / entry["file"]
+        data = path.read_bytes() if path.exists() else b""
+        if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+            raise ValueError(f"{path} is {'damaged: its checksum is wrong' if data else 'missing or empty'}")
+        parts[part] = load(data)
+    return parts, body["state"]
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON whole or not at all."""
+    write_file(path, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: a temporary file, flushed to the disk, renamed into place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _digest(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,169 @@
+"""What is learned, and in which order: examples, tasks, streams, and the batches that are drawn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+View = Callable[[Tensor], Tensor]
+Heads = Literal["shared", "per-task"]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Inputs (uint8 or float, one example per row) and labels (positions in the task's `classes`)."""
+
+    inputs: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some examples as the network sees them: views applied, labels as rows of the head, the task of each."""
+
+    inputs: Tensor
+    labels: Tensor
+    tasks: Tensor
+    features: Tensor | None = None  # the representations F stored with them, when they come from the memory
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Permutation:
+    """A view that reorders the pixels of each input.
+
+    >>> Permutation(torch.tensor([2, 0, 1]))(torch.tensor([[10, 11, 12]]))
+    tensor([[12, 10, 11]])
+    """
+
+    order: Tensor
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Apply it to a batch."""
+        return inputs.flatten(1).index_select(1, self.order).view_as(inputs)
+
+
+class Task:
+    """One task: a name, its classes, examples to train on and, for evaluation, examples to test on.
+
+    `x` is an array or tensor with one example per row, uint8 or float; `y` holds one class per example: numbers
+    or names. `test` is a pair like (x, y). `classes` lists the classes in order (by default the sorted distinct
+    values of `y`). `view` is what this task does to its inputs, applied to every batch before anything sees it.
+
+    >>> task = Task("birds", np.zeros((3, 4), np.uint8), ["owl", "kite", "owl"])
+    >>> task.classes, task.train.labels.tolist()
+    (('kite', 'owl'), [1, 0, 1])
+    """
+
+    def __init__(
+        self,
+        name: str,
+        x: Any,
+        y: Any,
+        *,
+        test: tuple[Any, Any] | None = None,
+        classes: Sequence[Hashable] | None = None,
+        view: View | None = None,
+    ) -> None:
+        self.name, self.view = name, view
+        names = _names(y)
+        if not names:
+            raise ValueError(f"task {name!r} is empty: it has no training examples")
+        self.classes = tuple(sorted(set(names), key=_order)) if classes is None else tuple(classes)
+        if len(set(self.classes)) < len(self.classes):
+            raise ValueError(f"task {name!r}: a class is listed twice in {list(self.classes)}")
+        self.train = self._examples("training", x, names)
+        self.test = None if test is None else self._examples("test", test[0], _names(test[1]))
+        if self.test is not None and self.test.inputs.shape[1:] != self.train.inputs.shape[1:]:
+            raise ValueError(
+                f"task {name!r}: training inputs have shape {tuple(self.train.inputs.shape[1:])}, "
+                f"test inputs {tuple(self.test.inputs.shape[1:])}; they must agree"
+            )
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r}, classes={list(self.classes)}, train={len(self.train)})"
+
+    def _examples(self, kind: str, x: Any, names: list[Hashable]) -> Examples:
+        where = f"task {self.name!r}, {kind} examples"
+        inputs = torch.as_tensor(x)
+        if inputs.dtype == torch.float64:
+            inputs = inputs.float()
+        if inputs.dtype != torch.uint8 and not inputs.dtype.is_floating_point:
+            raise ValueError(f"{where}: inputs must be uint8 (pixels 0 to 255) or float, not {inputs.dtype}; convert them")
+        if inputs.ndim < 2 or len(inputs) != len(names):
+            raise ValueError(
+                f"{where}: inputs of shape {tuple(inputs.shape)} for {len(names)} labels; one input per label is needed"
+            )
+        if inputs.dtype.is_floating_point and not bool(torch.isfinite(inputs).all()):
+            bad = int((~torch.isfinite(inputs)).flatten(1).any(1).nonzero()[0])
+            raise ValueError(f"{where}: example {bad} has NaN or infinite values; remove or repair it")
+        position = {c: i for i, c in enumerate(self.classes)}
+        try:
+            labels = torch.tensor([position[n] for n in names], dtype=torch.int64)
+        except KeyError as unknown:
+            raise ValueError(
+                f"{where}: label {unknown.args[0]!r} is not one of the classes {list(self.classes)}"
+            ) from None
+        return Examples(inputs, labels)
+
+
+def _names(y: Any) -> list[Hashable]:
+    """Labels as plain Python values, so that they compare, hash and save alike wherever they came from."""
+    if isinstance(y, Tensor):
+        y = y.detach().cpu().numpy()
+    return np.asarray(y).tolist() if not isinstance(y, list) else [v.item() if hasattr(v, "item") else v for v in y]
+
+
+def _order(name: Hashable) -> tuple[str, Any]:
+    """Numbers by value, names by letter; a mixture does not raise."""
+    return ("", name) if isinstance(name, (int, float)) else ("text", str(name))
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An ordered list of tasks with what a benchmark says of all of them.
+
+    `heads`: one head shared by all tasks, or one per task. `outputs`: rows of the head in all (by default what the
+    tasks need). `evaluate`: after each task, test the tasks seen so far or all of them. `per_class`: accuracy is the
+    mean of the classes' accuracies. `scale` and `mean` are the one normalisation, which lives in the model.
+    """
+
+    name: str
+    tasks: Sequence[Task]
+    heads: Heads = "per-task"
+    outputs: int = 0
+    evaluate: Literal["seen", "all"] = "seen"
+    per_class: bool = False
+    scale: float | None = None
+    mean: Tensor | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise ValueError(f"stream {self.name!r} has no tasks")
+        names = [task.name for task in self.tasks]
+        if len(set(names)) < len(names):
+            raise ValueError(f"stream {self.name!r}: two tasks are called {max(names, key=names.count)!r}")
+        if self.heads not in ("shared", "per-task"):
+            raise ValueError(f"heads={self.heads!r}: must be 'shared' or 'per-task'")
+        per_task = [len(task.classes) for task in self.tasks]
+        needed = len({c for t in self.tasks for c in t.classes}) if self.heads == "shared" else sum(per_task)
+        object.__setattr__(self, "outputs", max(self.outputs, needed))
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.tasks)
+
+    def __getitem__(self, index: int) -> Task:
+        return self.tasks[index]
