@@ -21,7 +21,11 @@ class Backbone(nn.Module):
         super().__init__()
         self.spec = {"name": name, "arguments": arguments}  # `make(spec)` builds it again
         self.drawn = False
-        self.register_load_state_dict_post_hook(lambda module, _: setattr(module, "drawn", True))
+
+    def load_state_dict(self, *arguments: Any, **more: Any) -> Any:
+        """Take over weights, which are then not drawn again."""
+        self.drawn = True
+        return super().load_state_dict(*arguments, **more)
 
     def draw(self, generator: torch.Generator) -> None:
         """Draw all weights anew."""

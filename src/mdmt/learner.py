@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from mdmt import backbones, memory
-from mdmt.methods import METHODS, MDMTR
+from mdmt.methods import MDMTR, METHODS
 from mdmt.methods.base import Method
 from mdmt.metrics import BETA
 from mdmt.model import Model
@@ -68,7 +68,9 @@ class Learner:
         self.memory = _ring() if memory is None else memory
         self.lr, self.batch, self.epochs = _positive("lr", lr), _count("batch", batch), _count("epochs", epochs)
         if not (isinstance(optimiser, str) and isinstance(getattr(torch.optim, optimiser, None), type)):
-            raise ValueError(f"optimiser={optimiser!r}: must be the name of a class of torch.optim, such as 'SGD' or 'Adam'")
+            raise ValueError(
+                f"optimiser={optimiser!r}: must be the name of a class of torch.optim, such as 'SGD' or 'Adam'"
+            )
         self.optimiser_name, self.optimiser_arguments = optimiser, optimiser_arguments or {}
         if heads not in (None, "shared", "per-task"):
             raise ValueError(f"heads={heads!r}: must be 'shared' or 'per-task'")
@@ -97,7 +99,9 @@ class Learner:
         if self.open is None:
             self._open(task)
         elif self.open != task.name:
-            raise ValueError(f"task {self.open!r} was interrupted at step {self.done}: learn it to its end before {task.name!r}")
+            raise ValueError(
+                f"task {self.open!r} was interrupted at step {self.done}: learn it to its end before {task.name!r}"
+            )
         self.task = task
         with self._own_randomness():
             self.model.backbone.train()
@@ -224,7 +228,7 @@ class Learner:
     def _batches(self, task: Task) -> Iterator[Batch]:
         """The mini-batches that are left, in an order that depends on seed, task and epoch alone."""
         per_epoch = math.ceil(len(task.train) / self.batch)
-        order, of_epoch = np.empty(0), -1
+        order, of_epoch = np.empty(0, np.int64), -1
         while self.done < self.epochs * per_epoch:
             epoch, position = divmod(self.done, per_epoch)
             if epoch != of_epoch:
@@ -367,7 +371,9 @@ class Learner:
         for task in self.tasks:
             if task.name == name:
                 return task
-        raise ValueError(f"task {name!r} was not learned; the learned ones are {', '.join(repr(t.name) for t in self.tasks)}")
+        raise ValueError(
+            f"task {name!r} was not learned; the learned ones are {', '.join(repr(t.name) for t in self.tasks)}"
+        )
 
     def _rows_by_class(self) -> dict[Hashable, int]:
         return {c: row for t in self.tasks for c, row in zip(t.classes, t.rows.tolist(), strict=True)}
@@ -426,16 +432,25 @@ class Learner:
         parts, rest = read_state(folder)
         if backbone is None:
             if rest["backbone"] is None:
-                raise ValueError(f"{folder} was saved with a backbone of your own: Learner.load({str(folder)!r}, backbone=...)")
+                raise ValueError(
+                    f"{folder} was saved with a backbone of your own: Learner.load({str(folder)!r}, backbone=...)"
+                )
             backbone = backbones.make(rest["backbone"])
         if method is None:
             if rest["method"]["name"] not in METHODS:
-                raise ValueError(f"{folder} was saved with a method of your own: Learner.load({str(folder)!r}, method=...)")
+                raise ValueError(
+                    f"{folder} was saved with a method of your own: Learner.load({str(folder)!r}, method=...)"
+                )
             method = METHODS[rest["method"]["name"]](**rest["method"]["arguments"])
         kept_rest = rest["memory"].pop("state")
         numbers = parts["model"]
         learner = cls(
-            backbone, method, memory=memory.make(rest["memory"]), mean=numbers.get("mean"), device=device, **rest["learner"]
+            backbone,
+            method,
+            memory=memory.make(rest["memory"]),
+            mean=numbers.get("mean"),
+            device=device,
+            **rest["learner"],
         )
         learner._restore(numbers, rest)
         learner.memory.load_state(parts["memory"], kept_rest)

@@ -6,15 +6,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Rows = ArrayLike | Sequence[Sequence[float | None]]  # None stands for NaN
+
 BETA = 10  # the number of mini-batches over which the learning curve is followed
 
 
-def average_accuracy(a: ArrayLike, t: int | None = None) -> float:
+def average_accuracy(a: Rows, t: int | None = None) -> float:
     """A_t (Eq. 11): the mean accuracy over tasks 1..t after learning task t; by default A_T.
 
     >>> average_accuracy([[0.75, 0.25], [0.5, 0.75]])
@@ -24,7 +27,7 @@ def average_accuracy(a: ArrayLike, t: int | None = None) -> float:
     return float(np.mean(a[t - 1, :t]))
 
 
-def forgetting(a: ArrayLike, t: int | None = None) -> float | None:
+def forgetting(a: Rows, t: int | None = None) -> float | None:
     """F_t (Eq. 12-13): the mean over tasks j < t of max_{l < t} a[l][j] - a[t][j]; None with one task.
 
     The last row takes no part in the maximum, so F_t is negative where earlier tasks keep improving.
@@ -39,9 +42,7 @@ def forgetting(a: ArrayLike, t: int | None = None) -> float | None:
     return float(np.mean(best - a[t - 1, : t - 1]))
 
 
-def learning_curve_area(
-    z: ArrayLike, beta: int = BETA, form: Literal["trapezoid", "sum"] = "trapezoid"
-) -> float | None:
+def learning_curve_area(z: Rows, beta: int = BETA, form: Literal["trapezoid", "sum"] = "trapezoid") -> float | None:
     """LCA_beta (Eq. 14-15): the area under Z_b, the mean accuracy on a task after b of its mini-batches.
 
     `trapezoid`, as the published numbers were computed: trapezoid rule over b = 0..beta, divided by beta.
@@ -62,7 +63,7 @@ def learning_curve_area(
     return float((curve[1:] + curve[:-1]).sum() / (2 * beta))
 
 
-def long_term_remembering(a: ArrayLike) -> float | None:
+def long_term_remembering(a: Rows) -> float | None:
     """LTR (Eq. 16): -1/(T-1) sum_{j<T} (T - j) min(0, a[T][j] - a[j][j]); None with one task.
 
     >>> long_term_remembering([[0.75, 0.25], [0.5, 0.75]])
@@ -71,11 +72,11 @@ def long_term_remembering(a: ArrayLike) -> float | None:
     a, t = _matrix(a, None)
     if t == 1:
         return None
-    drop = np.minimum(0.0, a[t - 1] - np.diagonal(a))[: t - 1]
-    return float(-(drop * np.arange(t - 1, 0, -1)).sum() / (t - 1))
+    drop = np.maximum(0.0, np.diagonal(a) - a[t - 1])[: t - 1]
+    return float((drop * np.arange(t - 1, 0, -1)).sum() / (t - 1))
 
 
-def summary(a: ArrayLike, z: ArrayLike) -> dict[str, float | None]:
+def summary(a: Rows, z: Rows) -> dict[str, float | None]:
     """The four metrics by their names in tables and files; None where a metric is not defined."""
     values = {
         "A_T": average_accuracy(a),
@@ -94,7 +95,7 @@ FORMULAS = {
 }
 
 
-def _matrix(a: ArrayLike, t: int | None) -> tuple[NDArray[np.float64], int]:
+def _matrix(a: Rows, t: int | None) -> tuple[NDArray[np.float64], int]:
     matrix = np.array(a, dtype=float)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"accuracies must be a square T x T array, not one of shape {matrix.shape}")

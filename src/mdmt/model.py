@@ -87,7 +87,11 @@ class Model:
     def scores(self, features: Tensor) -> Tensor:
         """What a class is chosen by: cosines, or logits W x + b."""
         weight, bias = self.head[:, :-1], self.head[:, -1]
-        return functional.linear(unit(features), unit(weight)) if self.cosine else functional.linear(features, weight, bias)
+        return (
+            functional.linear(unit(features), unit(weight))
+            if self.cosine
+            else functional.linear(features, weight, bias)
+        )
 
     def gradient(self, loss: Tensor) -> Tensor:
         """The gradient of a loss in all parameters, as one new vector along `flat`."""
@@ -121,7 +125,9 @@ class Model:
             for name, value in chain(self.backbone.state_dict().items(), [("head", self.head)]):
                 key = name if name == "head" else f"backbone.{name}"
                 if key not in state or state[key].shape != value.shape:
-                    raise ValueError(f"the saved model has no fitting {key!r}: is the backbone the one it was saved with?")
+                    raise ValueError(
+                        f"the saved model has no fitting {key!r}: is the backbone the one it was saved with?"
+                    )
                 value.copy_(state[key])
         self.head_of_class = state["head_of_class"].to(self.flat.device)
         self.outputs = max(self.outputs, int((self.head_of_class >= 0).sum()))
@@ -137,7 +143,8 @@ class Model:
 def unit(x: Tensor) -> Tensor:
     """Rows scaled to length 1; a row of zeros stays one, with a finite gradient."""
     length = x.norm(dim=1, keepdim=True)
-    return x / length.masked_fill(length == 0, 1.0)
+    scaled: Tensor = x / length.masked_fill(length == 0, 1.0)
+    return scaled
 
 
 def _line(x: Tensor) -> Tensor:

@@ -99,7 +99,9 @@ class Task:
         if inputs.dtype == torch.float64:
             inputs = inputs.float()
         if inputs.dtype != torch.uint8 and not inputs.dtype.is_floating_point:
-            raise ValueError(f"{where}: inputs must be uint8 (pixels 0 to 255) or float, not {inputs.dtype}; convert them")
+            raise ValueError(
+                f"{where}: inputs must be uint8 (pixels 0 to 255) or float, not {inputs.dtype}; convert them"
+            )
         if inputs.ndim < 2 or len(inputs) != len(names):
             raise ValueError(
                 f"{where}: inputs of shape {tuple(inputs.shape)} for {len(names)} labels; one input per label is needed"

@@ -8,4 +8,4 @@ from mdmt.methods.van import VAN
 
 METHODS: dict[str, type[Method]] = {method.name: method for method in (VAN, MDMTR)}
 
-__all__ = ["METHODS", "MDMTR", "VAN", "Buffer", "Method", "setting"]
+__all__ = ["MDMTR", "METHODS", "VAN", "Buffer", "Method", "setting"]

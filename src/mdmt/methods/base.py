@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, dataclass_transform, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from mdmt.model import Model
 
 
-def setting(default: Any, *, least: float | None = None, above: float | None = None) -> Any:
-    """A hyper-parameter with a default and a range."""
+def setting(*, default: Any, least: float | None = None, above: float | None = None) -> Any:
+    """A hyper-parameter with a default (None: something else decides) and a range."""
     return dataclasses.field(default=default, metadata={"least": least, "above": above})
 
 
@@ -150,14 +149,10 @@ class Method:
 def _check(method: str, field: dataclasses.Field[Any], hint: Any, value: Any) -> None:
     """Raise a ValueError that names the setting, its value and what is allowed."""
     where = f"{method}: {field.name}={value!r}"
-    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    if value is None and NoneType in parts:
+    if value is None and field.default is None:
         return
-    options = [option for part in parts if get_origin(part) is Literal for option in get_args(part)]
-    if options:
-        if value not in options:
-            raise ValueError(f"{where}: must be one of {', '.join(map(repr, options))}")
-        return
+    if get_origin(hint) is Literal and value not in get_args(hint):
+        raise ValueError(f"{where}: must be one of {', '.join(map(repr, get_args(hint)))}")
     if hint is bool and not isinstance(value, bool):
         raise ValueError(f"{where}: must be true or false")
     if hint in (int, float):

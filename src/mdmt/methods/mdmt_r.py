@@ -34,19 +34,21 @@ class MDMTR(Method):
     name = "mdmt-r"
     uses_memory = True
 
-    task_margin: float = setting(0.1, least=0.0)
-    class_margin: float = setting(0.01, least=0.0)
-    scale: float = setting(24.0, above=0.0)
-    reference_batch: int = setting(256, least=1)
+    task_margin: float = setting(default=0.1, least=0.0)
+    class_margin: float = setting(default=0.01, least=0.0)
+    scale: float = setting(default=24.0, above=0.0)
+    reference_batch: int = setting(default=256, least=1)
     reading: Literal["code", "paper"] = "code"
-    competitors: Literal["released", "seen", "own"] | None = None
-    distance: Literal["l1", "mse", "none"] | None = None
+    competitors: Literal["released", "seen", "own"] = setting(default=None)
+    distance: Literal["l1", "mse", "none"] = setting(default=None)
     head: Literal["cosine", "linear"] = "cosine"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.competitors == "released" and self.head == "linear":
-            raise ValueError("MDMTR: competitors='released' is defined on cosines; with head='linear' use 'seen' or 'own'")
+            raise ValueError(
+                "MDMTR: competitors='released' is defined on cosines; with head='linear' use 'seen' or 'own'"
+            )
         bundle = READINGS[self.reading]
         self.competitors = self.competitors or bundle[self.head]
         self.distance = self.distance or bundle["distance"]
@@ -66,7 +68,10 @@ class MDMTR(Method):
             "scale": self.scale,
         }
         if self.head == "linear":
-            loss = cross_domain_softmax(scores, batch.labels, heads, owner, competitors=self.competitors, reduction="none")
+            assert self.competitors != "released"
+            loss = cross_domain_softmax(
+                scores, batch.labels, heads, owner, competitors=self.competitors, reduction="none"
+            )
         elif self.competitors == "released":
             loss = released_angular_margin(
                 scores, batch.labels, heads, owner,

@@ -1,0 +1,263 @@
+"""The command line. What a command needs is imported inside it, so that `mdmt --help` answers at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+    from mdmt.learner import Learner
+
+app = typer.Typer(
+    help="Lifelong learning: one network learns task after task without forgetting the earlier ones.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def run(
+    benchmark: Annotated[str, typer.Argument(help="What to learn: see `mdmt list benchmarks`.")] = "permuted-digits",
+    method: Annotated[
+        str, typer.Option(help="A method, a variant such as 'mdmt-r[distance=none]', or module:Class.")
+    ] = "mdmt-r",
+    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 1234,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, one run each.")] = 1,
+    tasks: Annotated[int | None, typer.Option(help="How many tasks, when not all.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting as key=value; may be repeated.")] = None,
+    reading: Annotated[str | None, typer.Option(help="Of the paper, for mdmt-r: code or paper.")] = None,
+    out: Annotated[str, typer.Option(help="Where run folders go.")] = "runs",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of one run.")] = 1,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what was finished before.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Learn a stream of tasks and print A_T, F_T, LCA_10 and LTR."""
+    from mdmt.experiments.config import parse_setting, resolve
+    from mdmt.experiments.run import folder_of
+    from mdmt.experiments.run import run as run_one
+
+    settings = dict(parse_setting(text) for text in set_ or [])
+    configs = [
+        resolve(benchmark, method, seed=seed + i, tasks=tasks, settings=settings, reading=reading, threads=threads)
+        for i in range(seeds)
+    ]
+    records = []
+    for config in configs:
+        with _progress(f"{config['label']}, seed {config['seed']}", config["tasks"], quiet or json) as on_step:
+            records.append(run_one(config, out, fresh=fresh, on_step=on_step))
+    result = _result(configs, records, [str(folder_of(c, out)) for c in configs])
+    if json:
+        _print_json(result)
+    else:
+        _print_table(result, records)
+
+
+listing = typer.Typer(help="List what there is.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(listing, name="list")
+
+
+@listing.command("methods")
+def list_methods(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """The methods, with their settings and defaults."""
+    from mdmt.methods import METHODS
+
+    rows = {name: {"summary": _first_line(m), "settings": m().arguments} for name, m in METHODS.items()}
+    _print_rows(rows, json)
+
+
+@listing.command("benchmarks")
+def list_benchmarks(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """The benchmarks."""
+    from mdmt.benchmarks import BENCHMARKS
+
+    rows = {
+        b.name: {"summary": b.summary, "tasks": b.tasks, "heads": " or ".join(b.heads)} for b in BENCHMARKS.values()
+    }
+    _print_rows(rows, json)
+
+
+@listing.command("presets")
+def list_presets(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """The hyper-parameters a run uses unless told otherwise, with their sources."""
+    from mdmt.experiments.presets import COMMON, PRESETS
+
+    rows = {
+        f"{benchmark} {method}": {k: {"value": v, "source": s} for k, (v, s) in {**COMMON[benchmark], **own}.items()}
+        for benchmark, methods in PRESETS.items()
+        for method, own in methods.items()
+    }
+    if json:
+        _print_json(rows)
+        return
+    from rich.table import Table
+
+    table = Table("benchmark and method", "setting", "value", "source", box=None, header_style="bold")
+    for name, cells in rows.items():
+        for key, cell in cells.items():
+            table.add_row(name, key, str(cell["value"]), cell["source"])
+            name = ""
+    _console().print(table)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; a person's mistake is one line on stderr and exit code 2."""
+    try:
+        return app(args=arguments, prog_name="mdmt", standalone_mode=False) or 0
+    except Exception as error:
+        message = error.format_message() if hasattr(error, "format_message") else str(error)
+        mistake = hasattr(error, "format_message") or isinstance(error, (ValueError, FloatingPointError, OSError))
+        if not mistake or os.environ.get("MDMT_TRACEBACK"):
+            raise
+        print(f"mdmt: {message or 'see mdmt --help'}", file=sys.stderr)
+        return 2
+
+
+def _result(configs: list[dict[str, Any]], records: list[dict[str, Any]], folders: list[str]) -> dict[str, Any]:
+    """What `--json` prints for a run."""
+    from mdmt.experiments.config import reduced
+
+    first = configs[0]
+    return {
+        "benchmark": first["benchmark"],
+        "method": first["method"],
+        "label": first["label"],
+        "reading": first["arguments"].get("reading"),
+        "seeds": [c["seed"] for c in configs],
+        "reduced": reduced(first),
+        "metrics": {name: _spread([r["metrics"][name] for r in records]) for name in records[0]["metrics"]},
+        "published": None,
+        "runs": folders,
+    }
+
+
+def _spread(values: list[float | None]) -> dict[str, Any] | None:
+    """Mean and population standard deviation over the runs; None where the metric is not defined."""
+    import statistics
+
+    numbers = [v for v in values if v is not None]
+    if len(numbers) < len(values):
+        return None
+    return {"mean": statistics.fmean(numbers), "std": statistics.pstdev(numbers), "runs": numbers}
+
+
+def _print_table(result: dict[str, Any], records: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from mdmt.metrics import FORMULAS
+
+    tasks, seeds = len(records[0]["tasks"]), result["seeds"]
+    title = f"{result['label']} on {result['benchmark']}, {tasks} tasks, " + (
+        f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds from {seeds[0]}"
+    )
+    console = _console()
+    console.print(title, style="bold", markup=False, highlight=False, soft_wrap=True)
+    table = Table("metric", "value", "formula", box=None, header_style="bold")
+    for name, spread in result["metrics"].items():
+        formula = Text(FORMULAS[name])  # its brackets are no markup
+        table.add_row(f"{name} (%)" if name == "A_T" else name, format_metric(name, spread), formula)
+    console.print(table)
+    for folder in result["runs"]:
+        console.print(folder, style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def format_metric(name: str, spread: dict[str, Any] | None) -> str:
+    """A metric as tables print it: A_T in percent; the spread when there are several runs.
+
+    >>> format_metric("A_T", {"mean": 0.8951, "std": 0.002, "runs": [0.8931, 0.8971]})
+    '89.51 ± 0.20'
+    """
+    if spread is None:
+        return "-"
+    factor, digits = (100, 2) if name == "A_T" else (1, 3)
+    mean = f"{spread['mean'] * factor:.{digits}f}"
+    return mean if len(spread["runs"]) == 1 else f"{mean} ± {spread['std'] * factor:.{digits}f}"
+
+
+class _progress:
+    """Task, step, accuracy so far and time left, on stderr; plain lines where that is no terminal."""
+
+    def __init__(self, title: str, tasks: int, quiet: bool) -> None:
+        self.title, self.tasks, self.quiet = title, tasks, quiet
+
+    def __enter__(self) -> Callable[[Learner], None] | None:
+        if self.quiet:
+            return None
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+        )
+        self.bar = Progress(
+            *columns, console=console, transient=True, refresh_per_second=4, disable=not console.is_terminal
+        )
+        self.row, self.said = self.bar.add_task(self.title, total=None), -1
+        self.bar.start()
+        return self._step
+
+    def _step(self, learner: Learner) -> None:
+        number, task = learner.current + 1, learner.task
+        assert task is not None
+        accuracy = learner.record.accuracy[-1] if learner.record.accuracy else []
+        known = [a for a in accuracy[: learner.current] if a is not None]
+        so_far = f", accuracy {100 * sum(known) / len(known):.1f} %" if known else ""
+        text = f"{self.title}: task {number}/{self.tasks}, step {learner.done}{so_far}"
+        steps = -(-len(task.train) // learner.batch) * learner.epochs
+        self.bar.update(
+            self.row, description=text, completed=learner.current * steps + learner.done, total=self.tasks * steps
+        )
+        if self.bar.disable and self.said != number:
+            print(text, file=sys.stderr, flush=True)
+            self.said = number
+
+    def __exit__(self, *_: object) -> None:
+        if not self.quiet:
+            self.bar.stop()
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def _first_line(thing: object) -> str:
+    return (thing.__doc__ or "").strip().splitlines()[0]
+
+
+def _print_rows(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
+    """A table with a row per name, or one JSON object."""
+    if as_json:
+        _print_json(rows)
+        return
+    from rich.table import Table
+
+    table = Table("name", *next(iter(rows.values())), box=None, header_style="bold")
+    for name, cells in rows.items():
+        table.add_row(name, *(_cell(c) for c in cells.values()))
+    _console().print(table)
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+
+
+def _print_json(content: Any) -> None:
+    import json
+
+    print(json.dumps(content))

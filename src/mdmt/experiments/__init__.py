@@ -1,0 +1,1 @@
+"""Runs: their presets, their configuration, their folders."""

@@ -1,0 +1,56 @@
+"""One run: one benchmark, one method, one seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mdmt import backbones, benchmarks, memory
+from mdmt.experiments.config import Config, config_hash, find_method
+from mdmt.learner import Learner
+from mdmt.state import write_json
+
+
+def folder_of(config: Config, out: str | Path) -> Path:
+    """The run's folder: OUT/benchmark/method/<hash of the config>/<seed>."""
+    method = config["method"].replace(":", ".")
+    return Path(out, config["benchmark"], method, config_hash(config), str(config["seed"]))
+
+
+def run(
+    config: Config,
+    out: str | Path,
+    *,
+    fresh: bool = False,
+    on_step: Callable[[Learner], None] | None = None,
+) -> dict[str, Any]:
+    """Do a run and give its record; a run that was finished before is read, unless `fresh`."""
+    folder = folder_of(config, out)
+    if not fresh and (done := read_record(folder)) is not None:
+        return done
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", config)
+    torch.set_num_threads(config["threads"])
+    stream = benchmarks.make(config["benchmark"], config["seed"], tasks=config["tasks"], heads=config["heads"])
+    learner = Learner(
+        backbones.make(config["backbone"]),
+        find_method(config["method"])(**config["arguments"]),
+        memory=memory.make(config["memory"]),
+        **{key: config[key] for key in ("lr", "batch", "epochs", "optimiser", "seed", "device")},
+    )
+    record = {**learner.run(stream, on_step=on_step).to_json(), "finished": True}
+    write_json(folder / "record.json", record)
+    return record
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """The record of a finished run, or None."""
+    try:
+        record: dict[str, Any] = json.loads((folder / "record.json").read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return record if record.get("finished") else None

@@ -1,0 +1,146 @@
+"""The three networks: sizes as published, and the details that ordinary layers do otherwise."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from mdmt import backbones
+from mdmt.model import Model
+
+
+def parameters(backbone, outputs):
+    """Weights with a head of so many outputs, its biases not counted, as the published counts are."""
+    features = backbone(torch.zeros(2, *SHAPES[backbone.spec["name"]])).shape[1]
+    return Model(backbone, features, outputs).flat.numel() - outputs
+
+
+SHAPES = {"mlp": (784,), "reduced_resnet18": (3, 32, 32), "resnet18": (3, 64, 64)}
+
+
+@pytest.mark.parametrize(
+    ("make", "outputs", "count"),
+    [
+        (backbones.mlp, 10, 269_312),
+        (backbones.reduced_resnet18, 100, 1_109_140),
+        (backbones.resnet18, 200, 11_277_120),
+        (backbones.resnet18, 850, 11_609_920),
+    ],
+)
+def test_published_parameter_counts(make, outputs, count):
+    assert parameters(make(), outputs) == count
+
+
+@pytest.mark.parametrize(
+    ("make", "size", "expected", "features"),
+    [
+        (backbones.reduced_resnet18, 32, [32, 32, 16, 8, 4], 8),
+        (backbones.resnet18, 224, [112, 112, 56, 28, 14], 8),
+        (backbones.reduced_resnet18, 28, [28, 28, 14, 7, 4], 8),
+    ],
+)
+def test_map_sizes_without_max_pool(make, size, expected, features):
+    backbone, seen = make(width=1), []
+    for module in (backbone.conv, *list(backbone.stages)[1::2]):
+        module.register_forward_hook(lambda _m, _i, out: seen.append(out.shape[-1]))
+    out = backbone(torch.zeros(1, 3, size, size))
+    assert seen == expected
+    assert out.shape == (1, features)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "size"), [(3, 2, 8), (3, 2, 7), (7, 2, 10), (1, 2, 6), (3, 1, 5)])
+def test_padding_is_as_needed_and_more_at_the_end(kernel, stride, size, generator):
+    conv = backbones.Conv(2, 3, kernel, stride)
+    conv.draw(generator)
+    x = torch.randn(1, 2, size, size, generator=generator)
+    wanted = math.ceil(size / stride)
+    total = max((wanted - 1) * stride + kernel - size, 0)
+    before = total // 2
+    out = conv(x)
+    assert out.shape[-1] == wanted
+    for i in range(wanted):
+        for j in range(wanted):
+            value = torch.zeros(3)
+            for u in range(kernel):
+                for v in range(kernel):
+                    r, c = i * stride + u - before, j * stride + v - before
+                    if 0 <= r < size and 0 <= c < size:
+                        value += conv.weight[:, :, u, v] @ x[0, :, r, c]
+            assert torch.allclose(out[0, :, i, j], value, atol=1e-5)
+
+
+def test_initialisation():
+    net = backbones.reduced_resnet18()
+    net.draw(torch.Generator().manual_seed(1))
+    for module in net.modules():
+        if isinstance(module, backbones.Conv):
+            bound = 1 / math.sqrt(module.kernel * module.weight.shape[1])
+            assert 0.95 * bound < module.weight.abs().max() <= bound
+    dense = backbones.mlp().layers[0]
+    assert dense.weight.abs().max() <= 0.2  # cut at two sigma
+    assert dense.weight.std().item() == pytest.approx(0.088, abs=0.001)  # of a normal cut there
+    assert (dense.bias == 0.1).all()
+    rows = backbones.mlp().head_rows(50, 256, torch.Generator().manual_seed(1))
+    assert (rows[:, -1] == 0.1).all()
+    assert (backbones.resnet18(width=1).head_rows(3, 8, torch.Generator())[:, -1] == 0).all()
+    drawn = net.head_rows(50, 160, torch.Generator().manual_seed(1))
+    assert 0 < drawn[:, -1].abs().max() <= 1 / math.sqrt(160)
+
+
+def test_batch_norm_statistics_start_at_zero_and_store_the_biased_variance(generator):
+    norm = backbones.BatchNorm(3)
+    assert norm.running_mean.abs().max() == norm.running_var.abs().max() == 0
+    x = torch.randn(4, 3, 2, 2, generator=generator) * 3 + 1
+    out = norm(x)
+    mean, var = x.mean((0, 2, 3)), x.var((0, 2, 3), correction=0)
+    assert torch.allclose(norm.running_mean, 0.1 * mean, atol=1e-6)
+    assert torch.allclose(norm.running_var, 0.1 * var, rtol=1e-4)
+    expected = (x - mean[:, None, None]) / (var[:, None, None] + 1e-3).sqrt()
+    assert torch.allclose(out, expected, atol=1e-5)
+    norm.eval()
+    scaled = (x - norm.running_mean[:, None, None]) / (norm.running_var[:, None, None] + 1e-3).sqrt()
+    assert torch.allclose(norm(x), scaled, atol=1e-5)
+
+
+def test_batch_norm_gradient(generator):
+    norm = backbones.BatchNorm(2).double()
+    x = torch.randn(3, 2, 2, 2, generator=generator, dtype=torch.float64, requires_grad=True)
+
+    def forward(inputs):
+        norm.running_mean.zero_()
+        norm.running_var.zero_()
+        return norm(inputs)
+
+    assert torch.autograd.gradcheck(forward, x)
+
+
+def test_shortcuts():
+    """The reduced network normalises its shortcuts, the full one does not; neither has one where nothing changes."""
+    for make, kinds in (
+        (backbones.reduced_resnet18, [backbones.Conv, backbones.BatchNorm]),
+        (backbones.resnet18, [backbones.Conv]),
+    ):
+        blocks = list(make(width=2).stages)
+        assert [type(m) for m in blocks[2].shortcut] == kinds
+        assert len(blocks[0].shortcut) == len(blocks[1].shortcut) == len(blocks[3].shortcut) == 0
+
+
+def test_making_a_network_leaves_torchs_random_state_alone():
+    before = torch.get_rng_state()
+    backbones.reduced_resnet18(width=2)
+    backbones.mlp(10, 4)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_loaded_weights_are_not_drawn_again():
+    source, target = backbones.mlp(6, 4), backbones.mlp(6, 4)
+    nn.init.constant_(source.layers[0].weight, 3.0)
+    target.load_state_dict(source.state_dict())
+    Model(target, 4, 2, seed=9)
+    assert (target.layers[0].weight == 3.0).all()
+
+
+def test_unknown_backbone():
+    with pytest.raises(ValueError, match="'alexnet' is not one of mlp"):
+        backbones.make({"name": "alexnet", "arguments": {}})

@@ -1,0 +1,158 @@
+"""Every loss against a plain loop in float64, its gradient against differences, and its edges."""
+
+import math
+import random
+
+import pytest
+import torch
+
+from mdmt.losses import (
+    cross_domain_softmax,
+    episodic_distillation,
+    released_angular_margin,
+    two_level_angular_margin,
+)
+
+
+def situation(seed):
+    """Random heads of random sizes with free rows between and after them, and samples that belong to them."""
+    draw = random.Random(seed)
+    head_of_class = [-1] * draw.randint(0, 2)
+    for head in range(draw.randint(1, 4)):
+        head_of_class += [head] * draw.randint(1, 4) + [-1] * draw.randint(0, 1)
+    rows = [r for r, h in enumerate(head_of_class) if h >= 0]
+    labels = [draw.choice(rows) for _ in range(draw.randint(1, 6))]
+    scores = [[draw.uniform(-0.99, 0.99) for _ in head_of_class] for _ in labels]
+    margins = {"class_margin": draw.uniform(0, 0.2), "task_margin": draw.uniform(0, 0.5), "scale": draw.uniform(1, 40)}
+    tasks = [head_of_class[y] for y in labels]
+    tensors = (torch.tensor(scores, dtype=torch.float64), *map(torch.tensor, (labels, tasks, head_of_class)))
+    return tensors, (scores, labels, tasks, head_of_class), margins
+
+
+def negative_log_share(own, others):
+    return math.log(sum(math.exp(v - own) for v in [own, *others]))
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("competitors", ["seen", "own"])
+def test_cross_domain_softmax_is_equation_4(seed, competitors):
+    tensors, (scores, labels, tasks, heads), _ = situation(seed)
+    expected = []
+    for row, y, k in zip(scores, labels, tasks, strict=True):
+        rivals = [j for j, h in enumerate(heads) if j != y and (h >= 0 if competitors == "seen" else h == k)]
+        expected.append(negative_log_share(row[y], [row[j] for j in rivals]))
+    got = cross_domain_softmax(*tensors, competitors=competitors)
+    assert got.item() == pytest.approx(sum(expected) / len(expected), abs=1e-12)
+    each = cross_domain_softmax(*tensors, competitors=competitors, reduction="none")
+    assert each.tolist() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("competitors", ["seen", "own"])
+def test_two_level_angular_margin_is_equation_7(seed, competitors):
+    tensors, (scores, labels, tasks, heads), margins = situation(seed)
+    s, m_c, m_t = margins["scale"], margins["class_margin"], margins["task_margin"]
+    expected = []
+    for row, y, k in zip(scores, labels, tasks, strict=True):
+        angles = [math.acos(c) for c in row]
+        own = s * math.cos(angles[y] + m_c + m_t)
+        others = [s * math.cos(angles[j] + m_t) for j, h in enumerate(heads) if h == k and j != y]
+        if competitors == "seen":
+            others += [s * math.cos(angles[j]) for j, h in enumerate(heads) if h >= 0 and h != k]
+        expected.append(negative_log_share(own, others))
+    got = two_level_angular_margin(*tensors, competitors=competitors, **margins)
+    assert got.item() == pytest.approx(sum(expected) / len(expected), abs=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_released_angular_margin_is_the_released_form(seed):
+    tensors, (scores, labels, tasks, heads), margins = situation(seed)
+    s, m_c, m_t = margins["scale"], margins["class_margin"], margins["task_margin"]
+    current, outputs = max(heads), sum(h >= 0 for h in heads) + seed % 5
+    expected = []
+    for row, y, i in zip(scores, labels, tasks, strict=True):
+        selected = [j for j, h in enumerate(heads) if (h == i if i == current else 0 <= h <= i)]
+        angles = [math.acos(c) for c in row]
+        own = s * (math.cos(angles[y] + m_t) + math.cos(angles[y] + m_c) - math.cos(angles[y]))
+        others = [s * math.cos(angles[j] + m_t) for j in selected if j != y] + [0.0] * (outputs - len(selected))
+        expected.append(negative_log_share(own, others))
+    got = released_angular_margin(*tensors, current=current, outputs=outputs, **margins)
+    assert got.item() == pytest.approx(sum(expected) / len(expected), abs=1e-10)
+
+
+@pytest.mark.parametrize("distance", ["mse", "l1"])
+def test_episodic_distillation_is_equation_10(distance, generator):
+    features, stored = torch.randn(2, 5, 7, dtype=torch.float64, generator=generator)
+    total = 0.0
+    for f, g in zip(features.tolist(), stored.tolist(), strict=True):
+        gaps = [a - b for a, b in zip(f, g, strict=True)]
+        total += sum(gap**2 if distance == "mse" else abs(gap) for gap in gaps) / 7
+    assert episodic_distillation(features, stored, distance).item() == pytest.approx(total / 5, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gradients(seed):
+    (scores, *rest), _, margins = situation(seed)
+    scores.requires_grad_()
+    current = int(rest[2].max())
+    for loss in (
+        lambda x: cross_domain_softmax(x, *rest),
+        lambda x: two_level_angular_margin(x, *rest, **margins),
+        lambda x: released_angular_margin(x, *rest, current=current, outputs=len(rest[2]) + 3, **margins),
+    ):
+        assert torch.autograd.gradcheck(loss, scores)
+    pair = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    for distance in ("mse", "l1"):
+        assert torch.autograd.gradcheck(lambda p, d=distance: episodic_distillation(p[0], p[1], d), pair)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("edge", [1.0, -1.0, 1.0000001, -1.0000001])
+def test_finite_where_the_cosine_is_one(edge, dtype):
+    """The angle's slope is infinite there; a loss through acos has NaN gradients."""
+    labels, tasks, heads = torch.tensor([0, 2]), torch.tensor([0, 1]), torch.tensor([0, 0, 1, -1])
+    for loss in (
+        lambda c: two_level_angular_margin(c, labels, tasks, heads),
+        lambda c: released_angular_margin(c, labels, tasks, heads, current=1, outputs=5),
+    ):
+        cosines = torch.full((2, 4), edge, dtype=dtype, requires_grad=True)
+        value = loss(cosines)
+        value.backward()
+        assert torch.isfinite(value)
+        assert torch.isfinite(cosines.grad).all()
+
+
+def test_values_at_the_edges_are_exact():
+    """cos(0 + m) = cos m, although no angle is ever computed."""
+    cosines = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
+    arguments = torch.tensor([0]), torch.tensor([0]), torch.tensor([0, 0])
+    got = two_level_angular_margin(cosines, *arguments, class_margin=0.1, task_margin=0.2, scale=3.0)
+    expected = negative_log_share(3 * math.cos(0.3), [3 * math.cos(math.pi + 0.2)])
+    assert got.item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_margins_of_zero_are_the_cosine_softmax(generator):
+    cosines = torch.rand(4, 6, generator=generator, dtype=torch.float64)
+    rest = torch.tensor([0, 2, 5, 3]), torch.tensor([0, 1, 2, 1]), torch.tensor([0, 0, 1, 1, 2, 2])
+    none = two_level_angular_margin(cosines, *rest, class_margin=0.0, task_margin=0.0, scale=10.0)
+    assert torch.allclose(none, cross_domain_softmax(10 * cosines, *rest))
+
+
+def test_free_rows_get_no_gradient(generator):
+    scores = torch.rand(3, 4, generator=generator, requires_grad=True)
+    rest = torch.tensor([0, 1, 1]), torch.tensor([0, 1, 1]), torch.tensor([0, 1, -1, -1])
+    losses = (
+        cross_domain_softmax(scores, *rest)
+        + two_level_angular_margin(scores, *rest)
+        + released_angular_margin(scores, *rest, current=1, outputs=4)
+    )
+    losses.backward()
+    assert scores.grad[:, 2:].abs().max() == 0
+
+
+def test_wrong_names_are_refused():
+    scores, rest = torch.zeros(1, 1), (torch.tensor([0]), torch.tensor([0]), torch.tensor([0]))
+    with pytest.raises(ValueError, match="competitors='all'"):
+        cross_domain_softmax(scores, *rest, competitors="all")
+    with pytest.raises(ValueError, match="distance='l3'"):
+        episodic_distillation(scores, scores, "l3")

@@ -1,0 +1,101 @@
+"""The metrics against the published matrices and the paper's tables, and their edges."""
+
+import importlib.resources
+import json
+import math
+
+import numpy as np
+import pytest
+
+from mdmt import metrics
+
+MATRICES = json.loads((importlib.resources.files("mdmt.published") / "matrices.json").read_text())["matrices"]
+
+# A_T in percent, F_T with the maximum over l < T, LTR: computed from the twelve matrices by a separate program.
+EXPECTED = {
+    ("permuted-mnist", "mdmt-r"): (94.333, 0.0228, 0.2478),
+    ("permuted-mnist", "mega"): (91.209, 0.0491, 0.5248),
+    ("permuted-mnist", "a-gem"): (89.323, 0.0689, 0.7164),
+    ("split-cifar", "mdmt-r"): (69.433, 0.0294, 0.2165),
+    ("split-cifar", "mega"): (66.125, 0.0402, 0.2788),
+    ("split-cifar", "a-gem"): (61.280, 0.0784, 0.6221),
+    ("split-cub", "mdmt-r"): (84.208, -0.0145, 0.0),
+    ("split-cub", "mega"): (80.534, -0.0104, 0.0),
+    ("split-cub", "a-gem"): (62.165, 0.0451, 0.3139),
+    ("split-awa", "mdmt-r"): (61.567, -0.0045, 0.0),
+    ("split-awa", "mega"): (54.281, 0.0173, 0.0),
+    ("split-awa", "a-gem"): (44.948, 0.0177, 0.0403),
+}
+
+
+@pytest.mark.parametrize(("benchmark", "method"), EXPECTED)
+def test_published_matrices(benchmark, method):
+    a = MATRICES[benchmark][method]
+    average, forgotten, remembered = EXPECTED[benchmark, method]
+    assert 100 * metrics.average_accuracy(a) == pytest.approx(average, abs=6e-4)
+    assert metrics.forgetting(a) == pytest.approx(forgotten, abs=6e-5)
+    assert metrics.long_term_remembering(a) == pytest.approx(remembered, abs=6e-5)
+
+
+def test_all_twelve_matrices_are_tested():
+    assert {(b, m) for b, of in MATRICES.items() for m in of} == set(EXPECTED)
+    assert all(np.shape(a) == (17, 17) for of in MATRICES.values() for a in of.values())
+
+
+def test_table_1_where_averaging_over_runs_changes_nothing():
+    """A_T and, where every drop is positive, LTR of the run-mean matrix are those of the table (which truncates)."""
+    for method, average, remembered in (("mdmt-r", 94.33, 0.247), ("mega", 91.21, 0.524), ("a-gem", 89.32, 0.716)):
+        a = MATRICES["permuted-mnist"][method]
+        assert 100 * metrics.average_accuracy(a) == pytest.approx(average, abs=0.0051)
+        assert math.floor(1000 * metrics.long_term_remembering(a)) / 1000 == remembered
+
+
+def test_the_trend_ends_in_the_total():
+    a = MATRICES["split-cifar"]["mega"]
+    trend = [metrics.average_accuracy(a, t) for t in range(1, 18)]
+    assert trend[0] == a[0][0]
+    assert trend[-1] == metrics.average_accuracy(a)
+    assert metrics.forgetting(a, t=1) is None
+    assert metrics.forgetting(a, t=2) == pytest.approx(a[0][0] - a[1][0])
+
+
+def test_forgetting_is_from_the_best_not_the_first():
+    a = [[0.5, 0.0, 0.0], [0.9, 0.5, 0.0], [0.6, 0.5, 0.5]]
+    assert metrics.forgetting(a) == pytest.approx((0.3 + 0.0) / 2)
+
+
+def test_forgetting_may_be_negative():
+    assert metrics.forgetting([[0.5, 0.0], [0.7, 0.5]]) == pytest.approx(-0.2)
+
+
+def test_what_was_not_evaluated_takes_no_part():
+    a = [[0.8, None], [0.6, 0.5]]
+    assert metrics.forgetting(a) == pytest.approx(0.2)
+    assert metrics.long_term_remembering(a) == pytest.approx(0.2)
+
+
+def test_one_task():
+    values = metrics.summary([[0.8]], [[0.1] * 11])
+    assert values == {"A_T": 0.8, "F_T": None, "LCA_10": pytest.approx(0.1), "LTR": None}
+
+
+def test_learning_curve_area_is_the_trapezoid():
+    z = np.linspace(0.1, 0.9, 11) ** 2
+    assert metrics.learning_curve_area(z) == pytest.approx(np.trapezoid(z) / 10)
+    assert metrics.learning_curve_area(z, form="sum") == pytest.approx(z.sum() / 11)
+    assert metrics.learning_curve_area(z, beta=3) == pytest.approx(np.trapezoid(z[:4]) / 3)
+    assert metrics.learning_curve_area(z, beta=0) == pytest.approx(z[0])
+
+
+def test_learning_curve_area_averages_over_the_tasks_that_were_long_enough():
+    long, short = [0.5] * 11, [0.9] * 4 + [None] * 7
+    assert metrics.learning_curve_area([long, short]) == pytest.approx(0.5)
+    assert metrics.learning_curve_area([long, short], beta=3) == pytest.approx(0.7)
+    assert metrics.learning_curve_area([short]) is None
+
+
+def test_bad_matrices_are_refused():
+    with pytest.raises(ValueError, match="square"):
+        metrics.average_accuracy([[0.1, 0.2]])
+    with pytest.raises(ValueError, match="t=3"):
+        metrics.average_accuracy([[0.1]], t=3)

@@ -1,0 +1,95 @@
+"""One flat vector under all weights, and the head that stands at its end."""
+
+import pytest
+import torch
+from torch import nn
+
+from mdmt import backbones
+from mdmt.model import Model, unit
+
+
+def networks():
+    return [(backbones.mlp(6, 5), (6,)), (backbones.reduced_resnet18(1, 2), (1, 8, 8))]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_flat_gradient_is_the_gradient_of_each_weight(which, generator):
+    backbone, shape = networks()[which]
+    model = Model(backbone, backbone(torch.zeros(2, *shape)).shape[1], 4)
+    x = torch.rand(3, *shape, generator=generator)
+    loss = model.scores(model.features(x)).square().sum()
+    flat = model.gradient(loss)
+    backbone.zero_grad()
+    model.scores(model.features(x)).square().sum().backward()
+    # step through the flat vector: every weight must have moved by its own gradient
+    before = [p.detach().clone() for p in model.leaves]
+    with torch.no_grad():
+        model.flat -= 0.5 * flat
+    for old, leaf in zip(before, model.leaves, strict=True):
+        assert torch.allclose(leaf, old - 0.5 * leaf.grad, atol=1e-6)
+
+
+def test_growth_keeps_what_was_there_and_appends(generator):
+    backbone = backbones.reduced_resnet18(1, 2)
+    model = Model(backbone, 16, 3, seed=5)
+    x = torch.rand(2, 1, 8, 8, generator=generator)
+    old_flat, old_scores = model.flat.detach().clone(), model.scores(model.features(x)).detach()
+    model.grow(7)
+    assert torch.equal(model.flat[: len(old_flat)], old_flat)
+    assert torch.allclose(model.scores(model.features(x))[:, :3], old_scores)
+    with torch.no_grad():
+        model.flat.zero_()
+    assert all(leaf.abs().max() == 0 for leaf in model.leaves)  # still views
+
+
+def test_rows_are_claimed_in_order_and_the_head_doubles():
+    model = Model(backbones.mlp(4, 3), 3, 4)
+    assert model.claim(0, 3).tolist() == [0, 1, 2]
+    assert model.outputs == 4
+    assert model.claim(1, 3).tolist() == [3, 4, 5]
+    assert model.head_of_class.tolist() == [0, 0, 0, 1, 1, 1, -1, -1]
+    assert model.outputs == 6
+    model.claim(2, 20)
+    assert len(model.head) == 26
+
+
+def test_scores(generator):
+    linear = Model(backbones.mlp(4, 3), 3, 2)
+    cosine = Model(backbones.mlp(4, 3), 3, 2, cosine=True)
+    f = torch.randn(5, 3, generator=generator)
+    assert torch.allclose(linear.scores(f), f @ linear.head[:, :-1].T + linear.head[:, -1])
+    expected = nn.functional.cosine_similarity(f[:, None, :], cosine.head[None, :, :-1], dim=2)
+    assert torch.allclose(cosine.scores(f), expected, atol=1e-6)
+
+
+def test_a_zero_vector_has_finite_cosines_and_gradients():
+    zero = torch.zeros(1, 4, requires_grad=True)
+    unit(zero).sum().backward()
+    assert torch.isfinite(zero.grad).all()
+
+
+def test_normalisation_lives_in_the_model():
+    x = torch.tensor([[0, 255]], dtype=torch.uint8)
+    plain = Model(nn.Identity(), 2, 1, scale=1 / 255)
+    assert torch.allclose(plain.features(x), torch.tensor([[0.0, 1.0]]))
+    shifted = Model(nn.Identity(), 2, 1, scale=1 / 255, mean=torch.tensor([0.5, 0.25]))
+    assert torch.allclose(shifted.features(x), torch.tensor([[-0.5, 0.75]]))
+
+
+def test_frozen_weights_are_not_learned():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    net[0].requires_grad_(False)
+    model = Model(net, 2, 5)
+    assert model.flat.numel() == 4 * 2 + 2 + 5 * 3
+
+
+def test_evaluating_restores_each_modules_mode():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    net.train()
+    net[1].eval()  # a person froze this one
+    model = Model(net, 2, 1)
+    with model.evaluating():
+        assert not net.training
+        assert not torch.is_grad_enabled()
+    assert net.training
+    assert not net[1].training
