@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -16,7 +16,7 @@ from mdmt.methods.base import Method, setting
 from mdmt.tasks import Batch
 
 # What a reading says of who competes (with either head) and of the distance.
-READINGS: dict[str, dict[str, Any]] = {
+READINGS = {
     "code": {"cosine": "released", "linear": "own", "distance": "l1"},
     "paper": {"cosine": "seen", "linear": "seen", "distance": "mse"},
 }
@@ -49,9 +49,9 @@ class MDMTR(Method):
             raise ValueError(
                 "MDMTR: competitors='released' is defined on cosines; with head='linear' use 'seen' or 'own'"
             )
-        bundle = READINGS[self.reading]
-        self.competitors = self.competitors or bundle[self.head]
-        self.distance = self.distance or bundle["distance"]
+        for name, part in (("competitors", self.head), ("distance", "distance")):
+            if getattr(self, name) is None:
+                setattr(self, name, READINGS[self.reading][part])
         self.cosine, self.stores_features = self.head == "cosine", self.distance != "none"
 
     def gradient(self, batch: Batch) -> Tensor:
