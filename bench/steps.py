@@ -50,7 +50,7 @@ def learner_step(method: mdmt.Method):
             batch = next(batches)
         learner.method.step(batch)
         if learner.method.uses_memory:
-            learner.memory.observe(learner._with_features(batch))
+            learner.memory.observe(learner.with_features(batch))
         learner.done += 1
 
     return step

@@ -62,7 +62,7 @@ def test_the_update_is_the_sum_of_three_gradients(variant, kind):
     learner.learn(stream[1])
     model, method = learner.model, learner.method
     model.backbone.train()
-    reference, batch = learner.memory.sample(16), learner._read(stream[1], stream[1].train, torch.arange(10))
+    reference, batch = learner.memory.sample(16), learner.read(stream[1], torch.arange(10))
     learner.memory.sample = lambda count: reference
 
     def mean_gradient(part, examples):
@@ -299,14 +299,14 @@ def test_evaluation_leaves_no_trace():
     learner.evaluate(stream[0])
     learner.predict(stream[0].test.inputs)
     learner.features(stream[0].test.inputs)
-    learner._with_features(learner._read(stream[0], stream[0].train, torch.arange(3)))
+    learner.with_features(learner.read(stream[0], torch.arange(3)))
     assert learner.model.sha256() == before
     assert torch.equal(torch.get_rng_state(), random)
     assert all(m.training for m in learner.model.backbone.modules())
 
 
 def test_per_class_accuracy():
-    from mdmt.learner import _accuracy
+    from mdmt.evaluation import fraction as _accuracy
 
     right, labels = torch.tensor([True, True, True, False]), torch.tensor([0, 0, 0, 2])
     assert _accuracy(right, labels, per_class=False) == 0.75

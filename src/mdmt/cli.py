@@ -217,9 +217,12 @@ class _progress:
         known = [a for a in accuracy[: learner.current] if a is not None]
         so_far = f", accuracy {100 * sum(known) / len(known):.1f} %" if known else ""
         text = f"{self.title}: task {number}/{self.tasks}, step {learner.done}{so_far}"
-        steps = -(-len(task.train) // learner.batch) * learner.epochs
+        steps = learner.steps_of(task) // len(task.parts)
         self.bar.update(
-            self.row, description=text, completed=learner.current * steps + learner.done, total=self.tasks * steps
+            self.row,
+            description=text,
+            completed=(number - len(task.parts)) * steps + learner.done,
+            total=self.tasks * steps,
         )
         if self.bar.disable and self.said != number:
             print(text, file=sys.stderr, flush=True)

@@ -93,6 +93,12 @@ class Model:
             else functional.linear(features, weight, bias)
         )
 
+    def only(self, rows: Tensor) -> Tensor:
+        """A mask over the head that admits these rows."""
+        mask = torch.zeros_like(self.head_of_class, dtype=torch.bool)
+        mask[rows] = True
+        return mask
+
     def gradient(self, loss: Tensor) -> Tensor:
         """The gradient of a loss in all parameters, as one new vector along `flat`."""
         return torch.cat([_line(g) for g in torch.autograd.grad(loss, self.leaves, materialize_grads=True)])

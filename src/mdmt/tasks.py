@@ -37,6 +37,12 @@ class Batch:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @classmethod
+    def joined(cls, batches: Sequence[Batch]) -> Batch:
+        """Several batches as one, without stored features."""
+        columns = ((b.inputs, b.labels, b.tasks) for b in batches)
+        return cls(*(torch.cat(column) for column in zip(*columns, strict=True)))
+
 
 @dataclass(frozen=True)
 class Permutation:
@@ -90,6 +96,11 @@ class Task:
                 f"test inputs {tuple(self.test.inputs.shape[1:])}; they must agree"
             )
 
+    @property
+    def parts(self) -> Sequence[Task]:
+        """The tasks whose examples are learned together: this one alone, unless it is a pool."""
+        return (self,)
+
     def __repr__(self) -> str:
         return f"Task({self.name!r}, classes={list(self.classes)}, train={len(self.train)})"
 
@@ -117,6 +128,18 @@ class Task:
                 f"{where}: label {unknown.args[0]!r} is not one of the classes {list(self.classes)}"
             ) from None
         return Examples(inputs, labels)
+
+
+class Pool(Task):
+    """Several tasks learned as one, each keeping its name, its classes and its view."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self.name, self.tasks = "all tasks", tuple(tasks)
+
+    @property
+    def parts(self) -> Sequence[Task]:
+        """The tasks of the pool."""
+        return self.tasks
 
 
 def _names(y: Any) -> list[Hashable]:

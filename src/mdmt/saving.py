@@ -1,0 +1,91 @@
+"""A learner as tensors and JSON, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from mdmt import backbones, memory
+from mdmt.methods import METHODS
+from mdmt.methods.base import Method
+from mdmt.record import Record
+from mdmt.state import Parts, read_state
+
+if TYPE_CHECKING:
+    from mdmt.learner import Learner
+
+
+def learner_state(learner: Learner) -> tuple[Parts, dict[str, Any]]:
+    """Everything a learner knows: weights, statistics, method, memory, record and position."""
+    kept, kept_rest = learner.memory.state()
+    model, method = learner.model, learner.method
+    numbers = {
+        **{f"model.{k}": v for k, v in model.state().items()},
+        **{f"method.{k}": getattr(method, k) for k in method.buffers()},
+        **{f"optimiser.{k}": v for k, v in learner.optimiser.state[model.flat].items() if isinstance(v, Tensor)},
+        **{f"right_after.{k}": v for k, v in learner.right_after.items()},
+        "random": learner.random_state(),
+    }
+    if learner.mean is not None:
+        numbers["mean"] = learner.mean
+    rest = {
+        "backbone": getattr(learner.backbone, "spec", None),
+        "method": {"name": method.name, "arguments": method.arguments},
+        "memory": {**learner.memory.spec, "state": kept_rest},
+        "learner": {
+            "lr": learner.lr, "batch": learner.batch, "epochs": learner.epochs, "optimiser": learner.optimiser_name,
+            "optimiser_arguments": learner.optimiser_arguments, "heads": learner.heads, "outputs": learner.outputs,
+            "scale": learner.scale, "per_class": learner.per_class, "seed": learner.seed,
+        },
+        "tasks": [{"name": t.name, "classes": list(t.classes), "rows": t.rows.tolist()} for t in learner.tasks],
+        "input": learner.input, "open": learner.open, "done": learner.done, "outputs": model.outputs,
+        "record": dataclasses.asdict(learner.record),
+    }  # fmt: skip
+    return {"model": numbers, "memory": kept}, rest
+
+
+def load_learner(
+    make: type[Learner], folder: str | Path, backbone: nn.Module | None, method: Method | None, device: str
+) -> Learner:
+    """A learner from what `learner_state` gave and `write_state` wrote."""
+    parts, rest = read_state(folder)
+    for what, given in (("backbone", backbone), ("method", method)):
+        own = rest["backbone"] is None if what == "backbone" else rest["method"]["name"] not in METHODS
+        if own and given is None:
+            raise ValueError(f"{folder} was saved with a {what} of your own: Learner.load({str(folder)!r}, {what}=...)")
+    learner = make(
+        backbone or backbones.make(rest["backbone"]),
+        method or METHODS[rest["method"]["name"]](**rest["method"]["arguments"]),
+        memory=memory.make({k: v for k, v in rest["memory"].items() if k != "state"}),
+        mean=parts["model"].get("mean"),
+        device=device,
+        **rest["learner"],
+    )
+    restore(learner, parts, rest)
+    return learner
+
+
+def restore(learner: Learner, parts: Parts, rest: dict[str, Any]) -> None:
+    """Put a fresh learner where the saved one was."""
+
+    def under(prefix: str) -> dict[str, Tensor]:
+        return {k.removeprefix(prefix): v.to(learner.device) for k, v in parts["model"].items() if k.startswith(prefix)}
+
+    shape, kind = rest["input"]
+    learner.build(torch.empty(1, *shape, dtype=getattr(torch, kind.removeprefix("torch."))), 1)
+    learner.model.load_state(under("model."))
+    learner.model.outputs = rest["outputs"]
+    for name, value in under("method.").items():
+        setattr(learner.method, name, value)
+    if optimised := under("optimiser."):
+        learner.optimiser.state[learner.model.flat].update(optimised)
+    learner.right_after = under("right_after.")
+    learner.load_random_state(parts["model"]["random"])
+    for task in rest["tasks"]:
+        learner.add_task(task["name"], tuple(task["classes"]), task["rows"])
+    learner.open, learner.done, learner.record = rest["open"], rest["done"], Record(**rest["record"])
+    learner.memory.load_state(parts["memory"], rest["memory"]["state"])
