@@ -13,18 +13,21 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from mdmt import backbones, benchmarks, losses, memory, methods, metrics
     from mdmt.learner import Learner
-    from mdmt.methods import MDMTR, VAN, Method
+    from mdmt.methods import AGEM, ER, EWC, GEM, MAS, MDMTR, MEGA, MER, PI, VAN, Joint, Method, RWalk
     from mdmt.tasks import Examples, Stream, Task
 
 _MODULES = ("backbones", "benchmarks", "losses", "memory", "methods", "metrics")
 _NAMES = {
     "Learner": "learner",
-    "MDMTR": "methods", "VAN": "methods", "Method": "methods",
-    "Examples": "tasks", "Stream": "tasks", "Task": "tasks",
-}  # fmt: skip
+    **dict.fromkeys(("Examples", "Stream", "Task"), "tasks"),
+    **dict.fromkeys(
+        ("AGEM", "ER", "EWC", "GEM", "MAS", "MDMTR", "MEGA", "MER", "PI", "VAN", "Joint", "Method", "RWalk"), "methods"
+    ),
+}
 
 __all__ = [
-    "MDMTR", "VAN", "Examples", "Learner", "Method", "Stream", "Task",
+    "AGEM", "ER", "EWC", "GEM", "MAS", "MDMTR", "MEGA", "MER", "PI", "VAN",
+    "Examples", "Joint", "Learner", "Method", "RWalk", "Stream", "Task",
     "backbones", "benchmarks", "losses", "memory", "methods", "metrics",
 ]  # fmt: skip
 

@@ -71,7 +71,13 @@ def list_methods(json: Annotated[bool, typer.Option("--json", help="As JSON.")] 
     """The methods, with their settings and defaults."""
     from mdmt.methods import METHODS
 
-    rows = {name: {"summary": _first_line(m), "settings": m().arguments} for name, m in METHODS.items()}
+    rows = {
+        name: {"kind": m.kind, "paper": m.source, "settings": m().arguments, "summary": _first_line(m)}
+        for name, m in METHODS.items()
+    }
+    if not json:
+        for row in rows.values():
+            del row["summary"]  # a narrow terminal has no room for it
     _print_rows(rows, json)
 
 
@@ -89,24 +95,25 @@ def list_benchmarks(json: Annotated[bool, typer.Option("--json", help="As JSON."
 @listing.command("presets")
 def list_presets(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """The hyper-parameters a run uses unless told otherwise, with their sources."""
-    from mdmt.experiments.presets import COMMON, PRESETS
+    from mdmt.experiments.presets import COLUMNS, cells
+    from mdmt.methods import METHODS
 
     rows = {
-        f"{benchmark} {method}": {k: {"value": v, "source": s} for k, (v, s) in {**COMMON[benchmark], **own}.items()}
-        for benchmark, methods in PRESETS.items()
-        for method, own in methods.items()
+        name: {benchmark: _preset_cells(cells(benchmark, name), method) for benchmark in COLUMNS}
+        for name, method in METHODS.items()
     }
     if json:
         _print_json(rows)
         return
     from rich.table import Table
 
-    table = Table("benchmark and method", "setting", "value", "source", box=None, header_style="bold")
-    for name, cells in rows.items():
-        for key, cell in cells.items():
-            table.add_row(name, key, str(cell["value"]), cell["source"])
+    table = Table("method", "setting", *COLUMNS, box=None, header_style="bold")
+    for name, of_benchmark in rows.items():
+        for key in next(iter(of_benchmark.values())):
+            found = (of_benchmark[benchmark][key] for benchmark in COLUMNS)
+            table.add_row(name, key, *(f"{cell['value']} {cell['source'][0]}" for cell in found))
             name = ""
-    _console().print(table)
+    _console().print(table, "p published, s script (the programs behind the published numbers), o ours")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -237,6 +244,13 @@ def _console() -> Console:
     from rich.console import Console
 
     return Console()
+
+
+def _preset_cells(found: dict[str, Any], method: Any) -> dict[str, Any]:
+    """The cells that matter to a method."""
+    settings = {"batch", "epochs", "lr", *method().arguments}
+    settings |= {"memory", "policy"} if method.uses_memory else set()
+    return {key: cell._asdict() for key, cell in found.items() if key in settings}
 
 
 def _first_line(thing: object) -> str:

@@ -101,8 +101,8 @@ class Learner:
             raise ValueError(
                 f"task {self.open!r} was interrupted at step {self.done}: learn it to its end before {task.name!r}"
             )
-        self.task = task
         with self._own_randomness():
+            self.task = task
             self.model.backbone.train()
             for batch in self._batches(task):
                 evaluation.follow_curve(self, task)
@@ -228,6 +228,13 @@ class Learner:
                 pieces.append(Batch(inputs, labels, torch.full_like(labels, number)))
         return pieces[0] if len(pieces) == 1 else Batch.joined(pieces)
 
+    def sample_of_task(self, count: int) -> Tensor:
+        """Indices of some training examples of the current task, the same ones whenever it is asked."""
+        assert self.task is not None
+        total = len(self.task.train)
+        picked = np.random.default_rng([self.seed, 3, self.current]).permutation(total)[:count]
+        return torch.from_numpy(picked)
+
     def shown(self, task: Task, examples: Examples, index: Tensor) -> Tensor:
         """Inputs as the network sees them: the task's view applied."""
         inputs = examples.inputs[index]
@@ -300,7 +307,7 @@ class Learner:
             self.record.curve.append([])
             if part.test is not None:
                 self.known[part.name] = part
-        self.open, self.done = task.name, 0
+        self.open, self.task, self.done = task.name, task, 0
         self.memory.open_task(self.current, self.tasks[-1].rows)
         self.method.begin_task()
 

@@ -63,6 +63,14 @@ class Memory:
         inputs, labels, tasks = (self._column(name)[slots] for name in ("inputs", "labels", "tasks"))
         return Batch(inputs, labels, tasks, None if self.features is None else self.features[slots])
 
+    def by_task(self, before: int) -> list[Batch]:
+        """What is held of each task up to a number, task by task; tasks of which nothing is held are left out."""
+        if not len(self.available):
+            return []
+        numbers = self._column("tasks")[self.available]
+        groups = (self.available[numbers == task] for task in range(before))
+        return [self.take(slots) for slots in groups if len(slots)]
+
     @property
     def bytes(self) -> dict[str, int]:
         """What each column takes."""

@@ -105,12 +105,17 @@ class Model:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Evaluation mode, nothing tracked; the mode it found is restored."""
+        """Frozen, and nothing tracked."""
+        with self.frozen(), torch.no_grad():
+            yield
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Evaluation mode with gradients: batch-norm statistics stay as they are; the modes it found are restored."""
         modes = [(m, m.training) for m in self.backbone.modules()]
         self.backbone.eval()
         try:
-            with torch.no_grad():
-                yield
+            yield
         finally:
             for module, training in modes:
                 module.training = training

@@ -175,13 +175,14 @@ class Stream:
     def __post_init__(self) -> None:
         if not self.tasks:
             raise ValueError(f"stream {self.name!r} has no tasks")
-        names = [task.name for task in self.tasks]
+        parts = [part for task in self.tasks for part in task.parts]
+        names = [part.name for part in parts]
         if len(set(names)) < len(names):
             raise ValueError(f"stream {self.name!r}: two tasks are called {max(names, key=names.count)!r}")
         if self.heads not in ("shared", "per-task"):
             raise ValueError(f"heads={self.heads!r}: must be 'shared' or 'per-task'")
-        per_task = [len(task.classes) for task in self.tasks]
-        needed = len({c for t in self.tasks for c in t.classes}) if self.heads == "shared" else sum(per_task)
+        classes = [c for part in parts for c in part.classes]
+        needed = len(set(classes)) if self.heads == "shared" else len(classes)
         object.__setattr__(self, "outputs", max(self.outputs, needed))
 
     def __len__(self) -> int:

@@ -20,6 +20,7 @@ class Benchmark:
     backbone: dict[str, Any]
     tasks: int
     limit: int
+    classes_per_task: int
     heads: tuple[str, ...]  # the kinds of heads it can have, the default first
 
 
@@ -29,12 +30,12 @@ BENCHMARKS = {
         Benchmark(
             "permuted-digits", "5,000 real MNIST digits, pixels reordered anew for each task", permuted_digits,
             {"name": "mlp", "arguments": {"inputs": 784, "width": 256}},
-            tasks=10, limit=1000, heads=("shared", "per-task"),
+            tasks=10, limit=1000, classes_per_task=10, heads=("shared", "per-task"),
         ),
         Benchmark(
             "split-digits", "the same digits as images, two classes a task", split_digits,
             {"name": "reduced_resnet18", "arguments": {"channels": 1, "width": 5}},
-            tasks=5, limit=5, heads=("per-task", "shared"),
+            tasks=5, limit=5, classes_per_task=2, heads=("per-task", "shared"),
         ),
     )
 }  # fmt: skip

@@ -56,7 +56,7 @@ def resolve(
         "heads": heads,
         "method": name,
         "arguments": made(**{k: v for k, v in values.items() if k in hints}).arguments,
-        "memory": {"policy": "Ring", "per_class": values["memory"]},
+        "memory": memory_spec(made.policy or values["policy"], values["memory"], bench, count),
         "backbone": bench.backbone,
         **{key: values[key] for key in ("lr", "batch", "epochs")},
         "optimiser": values.get("optimiser", "SGD"),
@@ -65,6 +65,13 @@ def resolve(
         "device": "cpu",
         "label": label,
     }
+
+
+def memory_spec(policy: str, per_class: int, bench: benchmarks.Benchmark, tasks: int) -> dict[str, Any]:
+    """So many examples of each class of each task; a reservoir holds as many in all."""
+    if policy == "Reservoir":
+        return {"policy": policy, "size": per_class * bench.classes_per_task * tasks}
+    return {"policy": policy, "per_class": per_class}
 
 
 def config_hash(config: Config) -> str:

@@ -1,11 +1,26 @@
-"""The methods of Table 1, one short file each."""
+"""The twelve methods of Table 1, one short file each."""
 
 from __future__ import annotations
 
-from mdmt.methods.base import Buffer, Method, setting
+from mdmt.methods.agem import AGEM
+from mdmt.methods.base import Buffer, Method, Rehearsal, setting
+from mdmt.methods.er import ER
+from mdmt.methods.ewc import EWC
+from mdmt.methods.gem import GEM
+from mdmt.methods.joint import Joint
+from mdmt.methods.mas import MAS
 from mdmt.methods.mdmt_r import MDMTR
+from mdmt.methods.mega import MEGA
+from mdmt.methods.mer import MER
+from mdmt.methods.pi import PI
+from mdmt.methods.rwalk import RWalk
 from mdmt.methods.van import VAN
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (VAN, MDMTR)}
+METHODS: dict[str, type[Method]] = {
+    method.name: method for method in (Joint, VAN, EWC, MAS, RWalk, PI, MER, GEM, AGEM, ER, MEGA, MDMTR)
+}
 
-__all__ = ["MDMTR", "METHODS", "VAN", "Buffer", "Method", "setting"]
+__all__ = [
+    "AGEM", "ER", "EWC", "GEM", "MAS", "MDMTR", "MEGA", "MER", "METHODS", "PI", "VAN",
+    "Buffer", "Joint", "Method", "RWalk", "Rehearsal", "setting",
+]  # fmt: skip

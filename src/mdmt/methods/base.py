@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from mdmt.losses import cross_domain_softmax
-from mdmt.tasks import Batch, Stream
+from mdmt.tasks import Batch, Stream, Task
 
 if TYPE_CHECKING:
     from mdmt.learner import Learner
     from mdmt.memory import Memory
     from mdmt.model import Model
+
+
+TINY = 1e-30  # keeps a quotient finite where its denominator is 0
 
 
 def setting(*, default: Any, least: float | None = None, above: float | None = None) -> Any:
@@ -51,8 +54,9 @@ class Method:
     what it remembers. A subclass overrides `loss`, `gradient` or `step`, and the hooks it needs.
     """
 
-    name = ""
+    name, kind, source = "", "", ""  # as in tables; rehearsal, regularisation or bound; authors and year
     uses_memory = stores_features = cosine = False
+    policy = ""  # the memory policy it needs, when it is not the benchmark's
     learner: Learner
 
     def __init_subclass__(cls) -> None:
@@ -77,6 +81,12 @@ class Method:
     def memory(self) -> Memory:
         """The examples kept of earlier tasks."""
         return self.learner.memory
+
+    @property
+    def task(self) -> Task:
+        """The task being learned."""
+        assert self.learner.task is not None
+        return self.learner.task
 
     # What a method may override.
 
@@ -144,6 +154,14 @@ class Method:
             if buffer.like:
                 old: Tensor = getattr(self, name)
                 setattr(self, name, torch.cat([old, old.new_zeros(self.model.flat.numel() - old.numel())]))
+
+
+class Rehearsal(Method):
+    """A method that draws `reference_batch` examples from the memory at every step."""
+
+    kind = "rehearsal"
+    uses_memory = True
+    reference_batch: int = setting(default=256, least=1)
 
 
 def _check(method: str, field: dataclasses.Field[Any], hint: Any, value: Any) -> None:

@@ -12,7 +12,7 @@ from mdmt.losses import (
     released_angular_margin,
     two_level_angular_margin,
 )
-from mdmt.methods.base import Method, setting
+from mdmt.methods.base import Rehearsal, setting
 from mdmt.tasks import Batch
 
 # What a reading says of who competes (with either head) and of the distance.
@@ -22,7 +22,7 @@ READINGS = {
 }
 
 
-class MDMTR(Method):
+class MDMTR(Rehearsal):
     """Old and new tasks trained in parallel and equally: g~ = g + g_ref + g_ED (Algorithm 1).
 
     `reading` names what is not set otherwise. `code`, the default, is the released program: `released_angular_margin` and
@@ -31,13 +31,11 @@ class MDMTR(Method):
     every seen head competes, the ordinary one when only the own head does. With one shared head there is no task margin.
     """
 
-    name = "mdmt-r"
-    uses_memory = True
+    name, source = "mdmt-r", "Lyu et al., 2021"
 
     task_margin: float = setting(default=0.1, least=0.0)
     class_margin: float = setting(default=0.01, least=0.0)
     scale: float = setting(default=24.0, above=0.0)
-    reference_batch: int = setting(default=256, least=1)
     reading: Literal["code", "paper"] = "code"
     competitors: Literal["released", "seen", "own"] = setting(default=None)
     distance: Literal["l1", "mse", "none"] = setting(default=None)

@@ -6,4 +6,4 @@ from mdmt.methods.base import Method
 class VAN(Method):
     """Learn each task with plain steps and do nothing about forgetting."""
 
-    name = "van"
+    name, kind, source = "van", "bound", "plain fine-tuning"

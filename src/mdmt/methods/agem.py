@@ -1,0 +1,23 @@
+"""A-GEM (Chaudhry et al., 2019): never step against the memory's gradient."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from mdmt.methods.base import TINY, Rehearsal
+from mdmt.tasks import Batch
+
+
+class AGEM(Rehearsal):
+    """Averaged gradient episodic memory: project g so that the loss on the memory does not rise, to first order."""
+
+    name, source = "a-gem", "Chaudhry et al., 2019"
+
+    def gradient(self, batch: Batch) -> Tensor:
+        """g, less its part against the memory's gradient."""
+        reference = self.memory.sample(self.reference_batch)
+        if reference is None:
+            return self.grad(batch)[1]
+        r = self.grad(reference)[1]  # memory first, then the new batch: the order batch norm sees
+        g = self.grad(batch)[1]
+        return g - (g @ r).clamp(max=0) / (r @ r).clamp_min(TINY) * r

@@ -1,0 +1,54 @@
+"""GEM (Lopez-Paz and Ranzato, 2017): no past task's loss may rise."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mdmt.methods.base import Method, setting
+from mdmt.tasks import Batch
+
+
+class GEM(Method):
+    """Gradient episodic memory: the vector nearest to g that makes no obtuse angle with any past task's gradient.
+
+    One gradient per past task, on all that the memory holds of it. `margin` is the original's memory strength: the dual
+    variables are at least that, which pulls the update towards the past. Its program adds 1e-3 to the diagonal of the Gram
+    matrix, for its solver's sake; ours takes singular matrices as they are.
+    """
+
+    name, kind, source = "gem", "rehearsal", "Lopez-Paz and Ranzato, 2017"
+    uses_memory = True
+    margin: float = setting(default=0.5, least=0.0)
+
+    def gradient(self, batch: Batch) -> Tensor:
+        """g, or its projection where a past task objects."""
+        past = self.memory.by_task(before=self.learner.current)
+        constraints = [self.grad(reference)[1] for reference in past]
+        g = self.grad(batch)[1]
+        if not constraints:
+            return g
+        rows = torch.stack(constraints)
+        if bool((rows @ g >= 0).all()):
+            return g
+        duals = solve(rows.double() @ rows.double().T, rows.double() @ g.double(), self.margin)
+        return g + rows.T @ duals.to(g)
+
+
+def solve(gram: Tensor, products: Tensor, margin: float) -> Tensor:
+    """The v >= margin that minimises v' P v / 2 + q' v, for the Gram matrix P and the products q of its rows with g.
+
+    With w = v - margin this is a least-squares problem with w >= 0: P = A'A from its eigenvectors, singular or not, since q
+    lies in the range of P.
+    """
+    from scipy.optimize import nnls  # here, so that importing mdmt does not wait for it
+
+    values, vectors = np.linalg.eigh(gram.cpu().numpy())
+    kept = values > values.max(initial=0.0) * len(values) * np.finfo(float).eps
+    root: NDArray[np.float64] = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
+    shifted = products.cpu().numpy() + gram.cpu().numpy().sum(1) * margin
+    target = -(vectors[:, kept].T @ shifted) / np.sqrt(values[kept])
+    duals = nnls(root, target)[0] if kept.any() else np.zeros(len(values))
+    return torch.from_numpy(duals + margin)

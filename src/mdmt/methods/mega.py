@@ -1,0 +1,60 @@
+"""MEGA (Guo et al., 2020): balance old and new by their losses."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mdmt.methods.base import TINY, Rehearsal, setting
+from mdmt.tasks import Batch
+
+
+class MEGA(Rehearsal):
+    """Turns g towards the memory's gradient, the more the larger the memory's loss is; the length of g is kept.
+
+    The angle to g maximises loss cos(angle) + loss_ref cos(phi - angle) on [0, pi/2], where phi is the angle between the
+    gradients. The original climbs to it from three random starts; here it is computed. form `II` is that, `I` is
+    g + loss_ref / loss * g_ref. reading `code` (default, the published numbers) has no threshold; reading `paper` follows the
+    memory alone once the new loss is `threshold` or less.
+    """
+
+    name, source = "mega", "Guo et al., 2020"
+    reading: Literal["code", "paper"] = "code"
+    form: Literal["II", "I"] = "II"
+    threshold: float = setting(default=1e-4, least=0.0)
+
+    def gradient(self, batch: Batch) -> Tensor:
+        """The balanced gradient."""
+        reference = self.memory.sample(self.reference_batch)
+        if reference is None:
+            return self.grad(batch)[1]
+        loss_ref, r = self.grad(reference)
+        loss, g = self.grad(batch)
+        if self.reading == "paper" and loss <= self.threshold:
+            return r
+        if self.form == "I":
+            return g + r * (loss_ref / loss.clamp_min(TINY))
+        return turned(g, r, loss, loss_ref)
+
+
+def turned(g: Tensor, r: Tensor, loss: Tensor, loss_ref: Tensor) -> Tensor:
+    """g turned in the plane of g and r by the best angle; g itself where they are parallel."""
+    length: Tensor = g.norm().clamp_min(TINY)
+    along = g / length
+    across = r - (r @ along) * along
+    width = across.norm()
+    if width <= 1e-5 * r.norm() or length <= TINY:
+        return g
+    angle = best_angle(torch.atan2(width, r @ along), loss, loss_ref)
+    direction: Tensor = along * angle.cos() + across * (angle.sin() / width)
+    return direction * length
+
+
+def best_angle(phi: Tensor, loss: Tensor, loss_ref: Tensor) -> Tensor:
+    """The maximiser of loss cos(a) + loss_ref cos(phi - a) on [0, pi/2].
+
+    The sum is A cos(a) + B sin(a) with B >= 0, which rises up to atan2(B, A) and falls beyond.
+    """
+    return torch.atan2(loss_ref * phi.sin(), loss + loss_ref * phi.cos()).clamp(0, torch.pi / 2)
