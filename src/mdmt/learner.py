@@ -101,6 +101,7 @@ class Learner:
             raise ValueError(
                 f"task {self.open!r} was interrupted at step {self.done}: learn it to its end before {task.name!r}"
             )
+        self.known.update({part.name: part for part in task.parts if part.test is not None})
         with self._own_randomness():
             self.task = task
             self.model.backbone.train()
@@ -305,8 +306,6 @@ class Learner:
             about = {"name": part.name, "classes": list(part.classes), "train": len(part.train), "test": tested}
             self.record.tasks.append(about)
             self.record.curve.append([])
-            if part.test is not None:
-                self.known[part.name] = part
         self.open, self.task, self.done = task.name, task, 0
         self.memory.open_task(self.current, self.tasks[-1].rows)
         self.method.begin_task()

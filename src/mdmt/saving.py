@@ -58,8 +58,8 @@ def load_learner(
         if own and given is None:
             raise ValueError(f"{folder} was saved with a {what} of your own: Learner.load({str(folder)!r}, {what}=...)")
     learner = make(
-        backbone or backbones.make(rest["backbone"]),
-        method or METHODS[rest["method"]["name"]](**rest["method"]["arguments"]),
+        backbones.make(rest["backbone"]) if backbone is None else backbone,
+        METHODS[rest["method"]["name"]](**rest["method"]["arguments"]) if method is None else method,
         memory=memory.make({k: v for k, v in rest["memory"].items() if k != "state"}),
         mean=parts["model"].get("mean"),
         device=device,
