@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup run test check bench clean
+.PHONY: setup run test check bench mutants clean
 
 setup: $(READY)
 
@@ -30,6 +30,9 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python bench/steps.py
+
+mutants: $(READY)
+	$(BIN)/python tests/mutants/run.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist

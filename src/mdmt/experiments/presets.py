@@ -1,7 +1,8 @@
 """Every hyper-parameter that a run uses unless told otherwise, with its source.
 
 Sources: `published` (the paper), `script` (the public programs behind its numbers), `ours`. The digits have no published
-settings: theirs are those of Permuted MNIST and Split CIFAR where these work, and are ours all the same.
+settings: theirs are those of Permuted MNIST and Split CIFAR, and are ours all the same. Three differ: MER's are small, since
+its published ones take days; EWC's and PI's strengths were picked on seeds 2001 to 2004, which nothing else uses.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ OWN: dict[str, dict[str, tuple[tuple[Any, ...], str | tuple[str, ...]]]] = {
     "joint": {"lr": ((0.1, 0.03, 0.03, 0.01, 0.1, 0.03), (O, S, S, O))},
     "van": {"lr": ((0.03, 0.01, 0.03, 0.001, 0.03, 0.03), S)},
     "ewc": {
-        "lr": ((0.03, 0.03, 0.03, 0.003, 0.03, 0.03), S),
-        "strength": ((10.0, 10.0, 1.0, 100.0, 10.0, 10.0), S),
+        "lr": ((0.03, 0.03, 0.03, 0.003, 0.1, 0.03), S),
+        "strength": ((10.0, 10.0, 1.0, 100.0, 3.0, 10.0), S),
         "window": ((10, 50, 50, 50, 10, 10), S),
     },
     "mas": {
