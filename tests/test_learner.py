@@ -1,33 +1,15 @@
 """Algorithm 1 end to end: its update, its determinism, saving and growing, and what it refuses."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import mdmt
-from mdmt import benchmarks, memory
+from helpers import small_stream
+from mdmt import memory
 from mdmt.methods import MDMTR, VAN
 from mdmt.tasks import Batch
-
-
-def small_stream(name="split-digits", tasks=3, train=40, test=20, **more):
-    """A benchmark's stream with a few examples of each task."""
-    whole = benchmarks.make(name, 1234, tasks=tasks, **more)
-    made = []
-    for task in whole:
-        pick = torch.arange(0, len(task.train), len(task.train) // train)[:train]
-        look = torch.arange(0, len(task.test), len(task.test) // test)[:test]
-        names = [[task.classes[i] for i in e.labels[p]] for e, p in ((task.train, pick), (task.test, look))]
-        made.append(
-            mdmt.Task(
-                task.name, task.train.inputs[pick], names[0], test=(task.test.inputs[look], names[1]),
-                classes=task.classes, view=task.view,
-            )
-        )  # fmt: skip
-    return dataclasses.replace(whole, tasks=made)
 
 
 def resnet_learner(method=None, **more):
