@@ -245,7 +245,8 @@ class Learner:
         """The batch with its representations F, when the method wants them stored."""
         if not self.method.stores_features:
             return batch
-        return dataclasses.replace(batch, features=evaluation.features(self, batch.inputs))
+        with torch.no_grad():
+            return dataclasses.replace(batch, features=self.method.represent(batch))
 
     def rows_of(self, task: Task) -> Tensor | None:
         """The rows of the head that stand for a task's classes, None where there are none."""

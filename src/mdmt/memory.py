@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from mdmt.tasks import Batch
 
@@ -99,6 +100,8 @@ class Memory:
             if new is None:
                 continue
             column: Tensor | None = getattr(self, name)
+            if name == "features" and column is not None and (gained := new.shape[1] - column.shape[1]):
+                self.features = column = functional.pad(column, (0, gained), value=torch.nan)  # a head that has grown
             if column is None or len(column) < capacity:
                 wider = new.new_zeros((capacity, *new.shape[1:]))
                 if column is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, dataclass_transform, get_args, g
 import torch
 from torch import Tensor
 
+from mdmt import evaluation
 from mdmt.losses import cross_domain_softmax
 from mdmt.tasks import Batch, Stream, Task
 
@@ -96,6 +97,10 @@ class Method:
             self.model.scores(features), batch.labels, self.heads(batch), self.model.head_of_class,
             competitors="own", reduction="none",
         )  # fmt: skip
+
+    def represent(self, batch: Batch) -> Tensor:
+        """What is stored as F with these examples when `stores_features`: one row each; here their features."""
+        return evaluation.features(self.learner, batch.inputs)
 
     def gradient(self, batch: Batch) -> Tensor:
         """The direction against which to step."""

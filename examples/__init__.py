@@ -1,0 +1,1 @@
+"""Methods that are not in the package, each in one short file."""

@@ -1,0 +1,40 @@
+"""ER-ACE (Caccia et al., 2022): new examples leave the scores of old classes alone.
+
+Run it: `mdmt run split-digits --method examples.er_ace:ERACE --set heads=shared`
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+from torch.nn import functional
+
+from mdmt.losses import cross_domain_softmax
+from mdmt.methods import Rehearsal
+from mdmt.tasks import Batch
+
+
+class ERACE(Rehearsal):
+    """Experience replay with asymmetric cross entropy.
+
+    New examples compete among the classes of their own mini-batch only, so that they do not push old classes down.
+    Examples of the memory compete among all classes seen so far.
+    """
+
+    policy = "Reservoir"
+    incoming = None  # the new mini-batch while its gradient is computed
+
+    def gradient(self, batch: Batch) -> Tensor:
+        """The gradient of both means, added; the memory goes first, as batch norm sees it."""
+        self.incoming = batch
+        reference = self.memory.sample(self.reference_batch)
+        return self.grad(batch)[1] if reference is None else self.grad(reference, batch)[1]
+
+    def loss(self, features: Tensor, batch: Batch) -> Tensor:
+        """The cross entropy of each sample; who competes depends on where it comes from."""
+        scores, owner = self.model.scores(features), self.model.head_of_class
+        if batch is not self.incoming:
+            return cross_domain_softmax(scores, batch.labels, batch.tasks, owner, competitors="seen", reduction="none")
+        absent = ~self.model.only(batch.labels)
+        return functional.cross_entropy(scores.masked_fill(absent, -math.inf), batch.labels, reduction="none")
