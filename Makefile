@@ -30,6 +30,8 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python bench/steps.py
+	$(BIN)/python bench/growth.py
+	$(BIN)/python bench/table.py
 
 mutants: $(READY)
 	$(BIN)/python tests/mutants/run.py

@@ -36,15 +36,19 @@ def run(
     write_json(folder / "config.json", config)
     torch.set_num_threads(config["threads"])
     stream = benchmarks.make(config["benchmark"], config["seed"], tasks=config["tasks"], heads=config["heads"])
-    learner = Learner(
+    record = {**learner_for(config).run(stream, on_step=on_step).to_json(), "finished": True}
+    write_json(folder / "record.json", record)
+    return record
+
+
+def learner_for(config: Config) -> Learner:
+    """A fresh learner as the config asks."""
+    return Learner(
         backbones.make(config["backbone"]),
         find_method(config["method"])(**config["arguments"]),
         memory=memory.make(config["memory"]),
         **{key: config[key] for key in ("lr", "batch", "epochs", "optimiser", "seed", "device")},
     )
-    record = {**learner.run(stream, on_step=on_step).to_json(), "finished": True}
-    write_json(folder / "record.json", record)
-    return record
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
