@@ -95,11 +95,10 @@ def _row(name: str, folder: Any) -> dict[str, Any]:
         if source.archive:
             places.append(folder / source.files[0].name)
         where = " or ".join(map(str, places))
-    known = all(file.md5 or file.sha256 for file in source.files)
     return {
         "title": source.title, "state": state, "where": where,
         "size": sum(file.size for file in source.files), "exact": all(file.exact for file in source.files),
-        "licence": source.licence, "checksum": "known" if known else "no published checksum known",
+        "licence": source.licence, "checksum": source.files[0].checksum,
         "urls": [file.urls[0] for file in source.files],
     }  # fmt: skip
 

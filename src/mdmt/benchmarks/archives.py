@@ -61,7 +61,8 @@ def readable(archive: Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGED as error:
-        raise ValueError(f"{archive} is damaged: {str(error) or 'it ends too early'}") from None
+        why = str(error).split("\n")[0].rstrip(":") or "it ends too early"
+        raise ValueError(f"{archive} is damaged: {why}") from None
     except OSError as error:
         if error.errno is not None:  # a fault of the disk, not of the archive
             raise

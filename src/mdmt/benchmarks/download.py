@@ -43,7 +43,11 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         self.local = local
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-        check_address(newurl, self.local)
+        try:
+            check_address(newurl, self.local)
+        except ValueError:
+            fp.close()
+            raise
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -131,6 +135,8 @@ def _receive(answer: http.client.HTTPResponse, out: IO[bytes], url: str, file: F
                 f"{url}: wrong length, the server sends more than the {file.size} bytes of the published file"
             )
         out.write(block)
+    if done == 0:
+        raise ValueError(f"{url}: the server sent nothing; try later, or another address with --from")
     if total is not None and done < total:
         raise ValueError(
             f"{url}: the connection broke after {done} of {total} bytes; the same command goes on from there"

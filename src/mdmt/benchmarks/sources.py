@@ -24,6 +24,13 @@ class File:
     exact: bool = True
     md5: str | None = None
     sha256: str | None = None
+    known: str = "as published"  # how its checksum is known
+
+    @property
+    def checksum(self) -> str:
+        """Which checksum there is, in words."""
+        kind = "md5" if self.md5 else "sha256" if self.sha256 else None
+        return f"{kind} {self.known}" if kind else "no published checksum known"
 
 
 @dataclass(frozen=True)
@@ -105,10 +112,11 @@ SOURCES = {
             {"train": 5994, "test": 5794, "classes": 200}, room=4 * 10**9,
         ),
         DataSet(
-            "awa2", "Animals with Attributes 2", "each image its own; free for use by its photographer's licence",
-            (File(  # the publisher's own sum is not known for certain: two public programs agree on this one
+            "awa2", "Animals with Attributes 2", "each image under its own free licence",
+            (File(
                 "AwA2-data.zip", ("https://cvml.ista.ac.at/AwA2/AwA2-data.zip",), 13_500_000_000, exact=False,
                 sha256="cc5a849879165acaa2b52f1de3f146ffcd1c475f6ef85bab0152c763e573744f",
+                known="as two public programs have it; the publisher's own is not known",
             ),),
             ("Animals_with_Attributes2",), ("JPEGImages", "classes.txt"),
             {"train": 26102, "validation": 5620, "test": 5600, "classes": 50}, room=30 * 10**9,

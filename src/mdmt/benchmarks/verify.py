@@ -58,7 +58,7 @@ def _bytes(source: DataSet, parts: dict[str, Path], folder: Path) -> tuple[Bytes
         return _by_archive(source, next(iter(parts.values())).parent, folder / source.files[0].name)
     if size := _one_size(parts[source.parts[0]] if parts[source.parts[0]].is_dir() else None):
         return "differ", f"the images are a copy resized to {size}"
-    return "not compared", f"{source.files[0].name}, which has the published checksum, is not beside it"
+    return "not compared", f"{source.files[0].name} is not beside it to compare with"
 
 
 def _by_checksum(source: DataSet, parts: dict[str, Path]) -> tuple[Bytes, str]:
@@ -75,7 +75,7 @@ def _by_checksum(source: DataSet, parts: dict[str, Path]) -> tuple[Bytes, str]:
 def _by_archive(source: DataSet, place: Path, archive: Path) -> tuple[Bytes, str]:
     file = source.files[0]
     if file.md5 is None and file.sha256 is None:
-        return "not compared", f"no published checksum known for {file.name}"
+        return "not compared", f"{file.name}: {file.checksum}"
     if (problem := wrong(archive, file)) is not None:
         return "differ", f"{file.name}: {problem}"
     with readable(archive):
@@ -84,7 +84,7 @@ def _by_archive(source: DataSet, place: Path, archive: Path) -> tuple[Bytes, str
                 mine = place.joinpath(*path.parts[1:])
                 if not mine.is_file() or mine.read_bytes() != content.read():
                     return "differ", f"{path} is not as in {file.name}"
-    return "published", f"{file.name} has the published checksum, and each file is as in it"
+    return "published", f"each file is as in {file.name}, which has the {file.checksum}"
 
 
 def _one_size(images: Path | None) -> str | None:
