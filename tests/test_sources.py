@@ -366,6 +366,43 @@ def test_what_is_in_the_way_is_named_before_the_download(tmp_path, publish, serv
     assert server.asked == []
 
 
+def test_one_fetch_at_a_time(tmp_path, publish, server):
+    publish("cub")
+    busy = []
+
+    def meanwhile(*_):
+        if not busy:
+            busy.append(None)
+            with pytest.raises(ValueError, match="another process is fetching this data set"):
+                fetch("cub", tmp_path, base=server.url)
+
+    fetch("cub", tmp_path, meanwhile, base=server.url)
+    assert busy
+
+
+def test_two_that_unpack_at_once(tmp_path, publish):
+    ((file, data),) = publish("cub").items()
+    (tmp_path / file).write_bytes(data)
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(unpacked("cub", tmp_path))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [locate("cub", tmp_path)] * 4
+
+
+def test_ctrl_c_is_one_line(tmp_path, publish, server, capsys, monkeypatch):
+    publish("cub")
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mdmt.benchmarks.fetch.download", interrupted)
+    assert main(["data", "fetch", "cub", "--data", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "mdmt: interrupted; the same command goes on from there\n"
+
+
 # archives that must not be unpacked
 
 

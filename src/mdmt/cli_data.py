@@ -52,7 +52,10 @@ def fetch(
 
     folder = data_folder(data)
     with _progress(quiet or json) as progress:
-        fetch_one(name, folder, progress, base=from_)
+        try:
+            fetch_one(name, folder, progress, base=from_)
+        except KeyboardInterrupt:
+            raise ValueError("interrupted; the same command goes on from there") from None
     row = _row(name, folder)
     if json:
         _print_json({"name": name, **row})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import os
 import re
@@ -57,10 +56,6 @@ def download(url: str, part: Path, file: File, progress: Progress | None = None,
     local = local and urlsplit(url).scheme == "http"
     try:
         with open(part, "ab") as out:
-            try:
-                fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ValueError(f"{part} is being downloaded by another process") from None
             if file.exact and out.tell() > file.size:
                 out.truncate(0)
             if not (file.exact and out.tell() == file.size):

@@ -6,10 +6,12 @@ Until then everything lies in a hidden folder beside; what was downloaded before
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mdmt.benchmarks.archives import rename_into, unpack
@@ -38,13 +40,15 @@ def fetch(
         raise ValueError(f"{place} is in the way and not complete: move it away and try again")
     with _disk(folder):
         staging.mkdir(parents=True, exist_ok=True)
-    try:
-        for file in source.files:
-            _one(file, staging, progress, base)
-        with _disk(folder):
-            (_settle_archive if source.archive else _settle_files)(source, staging, folder)
-    finally:
-        _remove_if_empty(staging)
+    with _alone(staging, wait=False):
+        try:
+            for file in source.files:
+                _one(file, staging, progress, base)
+            with _disk(folder):
+                (_settle_archive if source.archive else _settle_files)(source, staging, folder)
+        finally:
+            if not any(staging.iterdir()):
+                staging.rmdir()
     return locate(name, folder)
 
 
@@ -52,15 +56,16 @@ def unpacked(name: str, folder: str | Path | None = None) -> dict[str, Path]:
     """The parts of a data set, as `locate` gives them; a packed archive that lies there is unpacked first."""
     source, folder = find(name), data_folder(folder)
     parts = locate(name, folder)
-    if "archive" in parts:
-        temporary = folder / f".{source.name}.{os.getpid()}.unpack"
-        with _disk(folder):
+    if "archive" not in parts:
+        return parts
+    archive, temporary = parts["archive"], folder / f".{source.name}.unpack"
+    with _disk(folder), _alone(archive, wait=True):
+        if "archive" in locate(name, folder):  # nobody else unpacked it meanwhile
             try:
-                _unpack(source, parts["archive"], temporary, folder)
+                _unpack(source, archive, temporary, folder)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
-        parts = locate(name, folder)
-    return parts
+    return locate(name, folder)
 
 
 def _one(file: File, staging: Path, progress: Progress | None, base: str | None) -> None:
@@ -129,9 +134,17 @@ def _unpack(source: DataSet, archive: Path, temporary: Path, folder: Path) -> No
     rename_into(temporary / inner, folder / inner)
 
 
-def _remove_if_empty(folder: Path) -> None:
-    if folder.exists() and not any(folder.iterdir()):
-        folder.rmdir()
+@contextmanager
+def _alone(path: Path, wait: bool) -> Iterator[None]:
+    """One process at a time; another one waits, or says that it is not the first."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    except BlockingIOError:
+        raise ValueError(f"{path} is in use: another process is fetching this data set") from None
+    finally:
+        os.close(handle)
 
 
 class _disk:
