@@ -303,7 +303,9 @@ def test_a_redirect_is_followed(tmp_path, publish, server):
 def test_nobody_answers(tmp_path, publish, server):
     publish("cub")
     server.url = "http://127.0.0.1:9"
-    assert "cannot be reached (Connection refused): check the network" in fails("cub", tmp_path, server)
+    line = fails("cub", tmp_path, server)
+    assert "cannot be reached (Connection refused): check the network and try again" in line
+    assert line.endswith(f", or put it into {tmp_path} by hand")
     assert left(tmp_path) == []
 
 
@@ -522,7 +524,8 @@ def _python2(array):
     [
         pickle.dumps(np.array([Runs("x")], object)), pickle.dumps({1, 2}), pickle.dumps(np.dtype("u1")),
         pickle.dumps(np.ndarray), pickle.dumps(np.float64(1)), pickle.dumps(np.zeros(3))[:-9], b"", b"no pickle",
-        pickle.dumps(np.arange(6, dtype="u1"), 3).replace(b"K\x06\x85", b"K\x07\x85"), b"\x80\x02]q\x00h\x07.",
+        pickle.dumps(np.arange(6, dtype="u1"), 3).replace(b"K\x06\x85", b"K\x07\x85"),
+        pickle.dumps(np.arange(6, dtype="u1"), 3).replace(b"K\x06\x85", b"J\xff\xff\xff\xff\x85"), b"\x80\x02]q\x00h\x07.",
     ],
 )  # fmt: skip
 def test_other_pickles_are_refused(content, tmp_path):
@@ -648,6 +651,10 @@ def cut_mnist(folder):
     path.write_bytes(path.read_bytes()[:-30])
 
 
+def behead_mnist(folder):
+    (folder / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(b"\0\0\x08"))
+
+
 def relabel_cifar(folder):
     content = {b"data": np.zeros((4, 3072), np.uint8), b"fine_labels": [0, 0, 0, 1]}
     (folder / "cifar-100-python" / "test").write_bytes(pickle.dumps(content))
@@ -667,6 +674,7 @@ def grey_cifar(folder):
         ("awa2", empty_awa2, "JPEGImages/bear has no image"),
         ("mnist", shorten_mnist, "t10k-labels-idx1-ubyte.gz, its bytes: 11 instead of 12"),
         ("mnist", swap_mnist, "train-labels-idx1-ubyte.gz, its kind: 2051 instead of 2049"),
+        ("mnist", behead_mnist, "train-images-idx3-ubyte.gz has no idx header"),
         ("mnist", cut_mnist, "train-images-idx3-ubyte.gz is damaged"),
         ("cifar100", relabel_cifar, "test, its label histogram"),
         ("cifar100", grey_cifar, "test, its images: ((4, 1024), 'uint8') instead of ((4, 3072), 'uint8')"),
@@ -762,7 +770,7 @@ def test_fetch_and_verify_commands(tmp_path, publish, server, capsys):
     data = ["--data", str(tmp_path)]
     assert main(["data", "fetch", "cub", *data, "--from", server.url]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith(f"cub: present in {tmp_path / 'CUB_200_2011'}")
+    assert out.startswith(f"cub: fetched, md5 as published: {tmp_path / 'CUB_200_2011'} (licence: ")
     assert err == "CUB_200_2011.tgz, 0.0 MB\n"
     assert main(["data", "verify", "cub", *data, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -51,6 +51,7 @@ def fetch(
     from mdmt.benchmarks.sources import data_folder
 
     folder = data_folder(data)
+    before = _row(name, folder)["state"]
     with _progress(quiet or json) as progress:
         try:
             fetch_one(name, folder, progress, base=from_)
@@ -60,7 +61,8 @@ def fetch(
     if json:
         _print_json({"name": name, **row})
     else:
-        print(f"{name}: {row['state']} in {row['where']}; licence: {row['licence']}; checksum: {row['checksum']}")
+        told = {"missing": f"fetched, {row['checksum']}", "present, packed": "unpacked"}.get(before, "there already")
+        print(f"{name}: {told}: {row['where']} (licence: {row['licence']})")
 
 
 @app.command()

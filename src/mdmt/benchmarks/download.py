@@ -19,6 +19,10 @@ Progress = Callable[[str, int, int | None], None]
 TIMEOUT = 60  # seconds without a byte
 
 
+class Unreachable(ValueError):
+    """The file could not be had from there, through no fault of what is here."""
+
+
 def check_address(url: str, local: bool) -> None:
     """Only https; http where it is asked for and does not leave this machine."""
     scheme, host = urlsplit(url).scheme, urlsplit(url).hostname
@@ -89,11 +93,11 @@ def _answer(url: str, out: IO[bytes], local: bool) -> http.client.HTTPResponse:
         if 300 <= error.code < 400:
             raise ValueError(f"{url} is refused: it redirects to an address that is not https") from None
         said = f"{error.code} {error.reason}"
-        raise ValueError(f"{url}: the server answered {said}; try later, or another address with --from") from None
+        raise Unreachable(f"{url}: the server answered {said}; try later, or another address with --from") from None
     except (OSError, http.client.HTTPException) as error:
         why = getattr(error, "reason", None) or error
         why = getattr(why, "strerror", None) or why
-        raise ValueError(f"{url} cannot be reached ({why}): check the network and try again") from None
+        raise Unreachable(f"{url} cannot be reached ({why}): check the network and try again") from None
     if have:
         start = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
         if answer.status != 206 or start is None or int(start[1]) != have:

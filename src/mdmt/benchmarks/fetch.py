@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mdmt.benchmarks.archives import rename_into, unpack
-from mdmt.benchmarks.download import Progress, check_address, download
+from mdmt.benchmarks.download import Progress, Unreachable, check_address, download
 from mdmt.benchmarks.sources import DataSet, File, data_folder, find, locate
 
 
@@ -46,6 +46,9 @@ def fetch(
                 _one(file, staging, progress, base)
             with _disk(folder):
                 (_settle_archive if source.archive else _settle_files)(source, staging, folder)
+        except Unreachable as error:
+            what = "it" if source.archive else ", ".join(file.name for file in source.files)
+            raise ValueError(f"{error}, or put {what} into {folder if source.archive else place} by hand") from None
         finally:
             if not any(staging.iterdir()):
                 staging.rmdir()
