@@ -444,6 +444,7 @@ def zip_member(name, mode):
         ("awa2", zipped(awa2(), [("bomb", bytes(10_000_000))]), "it unpacks to more than this data set has"),
         ("awa2", zipped(awa2(), how=zipfile.ZIP_STORED).replace(b"very small", b"very SMALL"), "is damaged: Bad CRC-32"),
     ],
+    ids=lambda value: "archive" if isinstance(value, bytes) else None,
 )  # fmt: skip
 def test_archives_that_are_refused(name, content, message, tmp_path, publish, server):
     inner = tmp_path / "data"
@@ -527,6 +528,7 @@ def _python2(array):
         pickle.dumps(np.arange(6, dtype="u1"), 3).replace(b"K\x06\x85", b"K\x07\x85"),
         pickle.dumps(np.arange(6, dtype="u1"), 3).replace(b"K\x06\x85", b"J\xff\xff\xff\xff\x85"), b"\x80\x02]q\x00h\x07.",
     ],
+    ids=lambda _: "pickle",
 )  # fmt: skip
 def test_other_pickles_are_refused(content, tmp_path):
     (tmp_path / "p").write_bytes(content)
