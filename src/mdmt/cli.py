@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mdmt import cli_data
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -64,6 +66,7 @@ def run(
 
 listing = typer.Typer(help="List what there is.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(listing, name="list")
+app.add_typer(cli_data.app, name="data")
 
 
 @listing.command("methods")
