@@ -60,6 +60,13 @@ class Examples:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def some(self, index: Tensor) -> Examples:
+        """Some of them, by index; their inputs are not copied."""
+        base, rows = (
+            (self.inputs, index) if isinstance(self.inputs, Tensor) else (self.inputs.base, self.inputs.index[index])
+        )
+        return Examples(Rows(base, rows), self.labels[index])
+
 
 @dataclass(frozen=True)
 class Batch:
