@@ -42,7 +42,8 @@ paths = sorted(Path(sys.argv[1]).iterdir())[: int(sys.argv[2])]
 before, start = peak(), time.perf_counter()
 load_images(paths, 32, cache=sys.argv[3])
 took = time.perf_counter() - start
-print(f"{len(paths):7,} images in {took:5.1f} s, {len(paths) / took:6.0f} a second; peak memory {peak():.0f} MiB, {before:.0f} before")
+print(f"{len(paths):7,} images in {took:5.1f} s, {len(paths) / took:6.0f} a second; "
+      f"peak memory {peak():.0f} MiB, {before:.0f} before")
 """
 
 

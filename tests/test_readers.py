@@ -231,7 +231,7 @@ def test_a_broken_image_leaves_no_cache(tmp_path, damage):
         bad.unlink()
     message = error(load_images, paths, 6, cache=tmp_path / "cache")
     assert message.startswith(f"{bad} is ")
-    assert not [p for p in (tmp_path / "cache").iterdir() if p.suffix != ".lock"]
+    assert not [p for p in (tmp_path / "cache").glob("*") if p.suffix != ".lock"]
     picture(bad)
     assert len(load_images(paths, 6, cache=tmp_path / "cache").pixels) == 70
 
@@ -245,8 +245,13 @@ def test_an_unfinished_or_cut_cache_is_made_again(tmp_path):
     assert load_images(paths, 6, cache=tmp_path / "cache").pixels[4, 0, 0, 0] == 4
     os.truncate(pixels, 50)
     assert load_images(paths, 6, cache=tmp_path / "cache").pixels[4, 0, 0, 0] == 4
+    killed = pixels.with_name(f".{pixels.name}.1.tmp")
+    killed.write_bytes(b"half")
     about.write_text("{")
     assert load_images(paths, 6, cache=tmp_path / "cache").pixels[4, 0, 0, 0] == 4
+    assert not killed.exists()
+    (tmp_path / "file").write_text("")
+    assert "cannot be kept there" in error(load_images, paths, 6, cache=tmp_path / "file" / "cache")
 
 
 def test_two_at_once_do_the_work_once(tmp_path, monkeypatch):

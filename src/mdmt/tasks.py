@@ -31,8 +31,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.index)
 
-    def __getitem__(self, index: Tensor) -> Tensor:
+    def __getitem__(self, index: Tensor | slice | int) -> Tensor:
         return self.base[self.index[index]]
+
+    def tensor(self) -> Tensor:
+        """All of them, copied."""
+        return self.base[self.index]
 
     @property
     def shape(self) -> torch.Size:
@@ -179,7 +183,7 @@ class Task:
                 f"{where}: inputs of shape {tuple(inputs.shape)} for {len(which)} labels; one input per label is needed"
             )
         if inputs.dtype.is_floating_point:
-            values = inputs[torch.arange(len(inputs))] if isinstance(inputs, Rows) else inputs
+            values = inputs.tensor() if isinstance(inputs, Rows) else inputs
             if not bool(torch.isfinite(values).all()):
                 bad = int((~torch.isfinite(values)).flatten(1).any(1).nonzero()[0])
                 raise ValueError(f"{where}: example {bad} has NaN or infinite values; remove or repair it")

@@ -60,18 +60,23 @@ def load_images(
         raise ValueError(f"image_size={size!r}: must be a whole number, 1 or more")
     if not paths:
         raise ValueError("no images were given")
-    folder = Path(cache) if cache is not None else cache_folder() / "images"
-    folder.mkdir(parents=True, exist_ok=True)
-    key = _key(paths, size)
+    folder, key = Path(cache) if cache is not None else cache_folder() / "images", _key(paths, size)
     pixels, about = folder / f"{key}.u8", folder / f"{key}.json"
     total = len(paths) * 3 * size * size
     if (enlarged := _finished(pixels, about, total)) is None:
-        with _alone(folder / f"{key}.lock"):
-            if (enlarged := _finished(pixels, about, total)) is None:
-                about.unlink(missing_ok=True)
-                enlarged, digest = _build(paths, size, pixels, progress, workers)
-                facts = {"images": len(paths), "size": size, "enlarged": enlarged, "sha256": digest}
-                write_json(about, {"format": FORMAT, **facts})
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with _alone(folder / f"{key}.lock"):
+                if (enlarged := _finished(pixels, about, total)) is None:
+                    about.unlink(missing_ok=True)
+                    enlarged, digest = _build(paths, size, pixels, progress, workers)
+                    facts = {"images": len(paths), "size": size, "enlarged": enlarged, "sha256": digest}
+                    write_json(about, {"format": FORMAT, **facts})
+        except OSError as error:
+            raise ValueError(
+                f"{folder}: {total / 1e9:.1f} GB of decoded images cannot be kept there ({error.strerror}); "
+                "$MDMT_CACHE names another folder"
+            ) from None
     # A private map: the pages are those of the file, and a stray write would not reach it.
     flat = torch.from_file(str(pixels), shared=False, size=total, dtype=torch.uint8)
     return Images(flat.view(-1, 3, size, size), enlarged)
@@ -120,6 +125,8 @@ def _build(
     paths: Sequence[Path], size: int, target: Path, progress: Progress | None, workers: int | None
 ) -> tuple[int, str]:
     """Write the pixels whole or not at all; give how many were enlarged, and the checksum."""
+    for left in target.parent.glob(f".{target.name}.*.tmp"):  # by one that was killed
+        left.unlink(missing_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     enlarged, done, digest = 0, 0, hashlib.sha256()
     try:

@@ -79,7 +79,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
 
 def _packed_or_not(path: Path) -> Path:
     packed = path.with_name(f"{path.name}.gz")
-    return path if path.exists() and not packed.exists() else packed
+    return path if path.exists() else packed
 
 
 # CIFAR-100
