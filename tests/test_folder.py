@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import nn
 
 import mdmt
 from mdmt.benchmarks.folder import folder, folder_task
@@ -78,7 +77,7 @@ def test_fewer_tasks_and_examples_are_named(place):
 
 
 def test_it_is_learned(place):
-    learner = mdmt.Learner(nn.Sequential(nn.Flatten(), nn.Linear(768, 8), nn.ReLU()), mdmt.VAN(), epochs=20)
+    learner = mdmt.Learner(mdmt.backbones.mlp(768), mdmt.VAN(), lr=0.03, epochs=20)
     record = learner.run(folder(1, data=fill(place), image_size=16))
     assert record.accuracy[0][0] == 1.0
     assert [t["train"] for t in record.tasks] == [16, 16]
