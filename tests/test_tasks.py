@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mdmt import Stream, Task
-from mdmt.tasks import Permutation
+from mdmt.tasks import Permutation, Rows
 
 X = np.zeros((4, 3), np.float32)
 
@@ -34,6 +34,10 @@ def test_inputs_stay_what_they_are():
         (np.where(np.arange(12).reshape(4, 3) == 7, np.nan, 0.0), [0, 1, 0, 1], {}, "example 2 has NaN"),
         (X.astype(int), [0, 1, 0, 1], {}, "must be uint8"),
         (X, [0, 1, 0, 1], {"classes": [0, 1, 1]}, "listed twice"),
+        (X, np.array([0, 1, 7, 0]), {"classes": [0, 1]}, "label 7 is not one of the classes"),
+        (X, np.eye(4), {}, "labels of shape (4, 4)"),
+        (X, [[0], [1], [0], [1]], {}, "a label is neither a number nor a name"),
+        (X, torch.zeros(0, dtype=torch.int64), {}, "task 'a' is empty"),
         (X, [0, 1, 0, 1], {"test": (X, [0, 1, 2, 0])}, "test examples: label 2 is not one"),
         (X, [0, 1, 0, 1], {"test": (X[:, :2], [0, 1, 1, 0])}, "training inputs have shape (3,), test inputs (2,)"),
     ],
@@ -64,3 +68,41 @@ def test_streams_count_their_outputs():
         Stream("s", [])
     with pytest.raises(ValueError, match="heads='both'"):
         Stream("s", tasks, heads="both")
+
+
+def test_labels_are_the_same_however_they_are_given():
+    for y in (
+        [7, 3, 7, 5],
+        np.array([7, 3, 7, 5], np.uint8),
+        torch.tensor([7, 3, 7, 5]),
+        np.array([7, 3, 7, 5], object),
+    ):
+        task = Task("a", X, y)
+        assert task.classes == (3, 5, 7)
+        assert [type(c) for c in task.classes] == [int] * 3
+        assert task.train.labels.tolist() == [2, 0, 2, 1]
+        assert task.train.labels.dtype == torch.int64
+    assert Task("a", X, np.array([True, False, True, True])).classes == (False, True)
+    assert Task("a", X, np.array(["b", "a", "b", "b"])).train.labels.tolist() == [1, 0, 1, 1]
+
+
+def test_rows_are_read_when_they_are_asked_for():
+    base = torch.arange(40, dtype=torch.uint8).view(10, 4)
+    task = Task("a", Rows(base, torch.tensor([9, 0, 5])), [1, 0, 1], test=(Rows(base, torch.tensor([2])), [0]))
+    assert task.train.inputs.shape == (3, 4)
+    assert task.train.inputs[torch.tensor([1, 0])].tolist() == [[0, 1, 2, 3], [36, 37, 38, 39]]
+    some = task.train.some(torch.tensor([2]))
+    assert (some.inputs[torch.tensor([0])].tolist(), some.labels.tolist()) == ([[20, 21, 22, 23]], [1])
+    assert some.inputs.base.data_ptr() == base.data_ptr()
+    with pytest.raises(ValueError, match="shape \\(3, 4\\) for 2 labels"):
+        Task("a", Rows(base, torch.tensor([9, 0, 5])), [1, 0])
+    with pytest.raises(ValueError, match="example 1 has NaN"):
+        Task("a", Rows(torch.tensor([[1.0], [torch.nan]]), torch.tensor([0, 1])), [1, 0])
+
+
+def test_the_same_examples_seen_in_another_way():
+    task = Task("a", X, [0, 1, 0, 1], test=(X, [0, 1, 0, 1]))
+    other = task.seen_as("b", Permutation(torch.tensor([2, 0, 1])))
+    assert (other.name, task.name, task.view) == ("b", "a", None)
+    assert other.train is task.train
+    assert other.test is task.test

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 View = Callable[[Tensor], Tensor]
@@ -15,14 +17,59 @@ Heads = Literal["shared", "per-task"]
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Some rows of a larger tensor, such as a memory map: read when they are asked for, never copied as a whole.
+
+    >>> rows = Rows(torch.tensor([[0], [10], [20], [30]]), torch.tensor([3, 1]))
+    >>> rows.shape, rows[torch.tensor([1])].tolist()
+    (torch.Size([2, 1]), [[10]])
+    """
+
+    base: Tensor
+    index: Tensor
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, index: Tensor | slice | int) -> Tensor:
+        return self.base[self.index[index]]
+
+    def tensor(self) -> Tensor:
+        """All of them, copied."""
+        return self.base[self.index]
+
+    @property
+    def shape(self) -> torch.Size:
+        """As if it were a tensor of its own."""
+        return torch.Size((len(self.index), *self.base.shape[1:]))
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self.base.ndim
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The kind of numbers."""
+        return self.base.dtype
+
+
+@dataclass(frozen=True)
 class Examples:
     """Inputs (uint8 or float, one example per row) and labels (positions in the task's `classes`)."""
 
-    inputs: Tensor
+    inputs: Tensor | Rows
     labels: Tensor
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def some(self, index: Tensor) -> Examples:
+        """Some of them, by index; their inputs are not copied."""
+        base, rows = (
+            (self.inputs, index) if isinstance(self.inputs, Tensor) else (self.inputs.base, self.inputs.index[index])
+        )
+        return Examples(Rows(base, rows), self.labels[index])
 
 
 @dataclass(frozen=True)
@@ -62,8 +109,8 @@ class Permutation:
 class Task:
     """One task: a name, its classes, examples to train on and, for evaluation, examples to test on.
 
-    `x` is an array or tensor with one example per row, uint8 or float; `y` holds one class per example: numbers
-    or names. `test` is a pair like (x, y). `classes` lists the classes in order (by default the sorted distinct
+    `x` is an array or tensor (or `Rows` of one) with one example per row, uint8 or float; `y` holds one class per
+    example: numbers or names. `test` is a pair like (x, y). `classes` lists the classes in order (by default the sorted distinct
     values of `y`). `view` is what this task does to its inputs, applied to every batch before anything sees it.
 
     >>> task = Task("birds", np.zeros((3, 4), np.uint8), ["owl", "kite", "owl"])
@@ -82,19 +129,36 @@ class Task:
         view: View | None = None,
     ) -> None:
         self.name, self.view = name, view
-        names = _names(y)
-        if not names:
+        names, which = _coded(f"task {name!r}", y)
+        if not len(which):
             raise ValueError(f"task {name!r} is empty: it has no training examples")
-        self.classes = tuple(sorted(set(names), key=_order)) if classes is None else tuple(classes)
+        self.classes = tuple(sorted(names, key=_order)) if classes is None else tuple(classes)
         if len(set(self.classes)) < len(self.classes):
             raise ValueError(f"task {name!r}: a class is listed twice in {list(self.classes)}")
-        self.train = self._examples("training", x, names)
-        self.test = None if test is None else self._examples("test", test[0], _names(test[1]))
+        self.train = self._examples("training", x, names, which)
+        self.test = None if test is None else self._examples("test", test[0], *_coded(f"task {name!r}", test[1]))
         if self.test is not None and self.test.inputs.shape[1:] != self.train.inputs.shape[1:]:
             raise ValueError(
                 f"task {name!r}: training inputs have shape {tuple(self.train.inputs.shape[1:])}, "
                 f"test inputs {tuple(self.test.inputs.shape[1:])}; they must agree"
             )
+
+    @classmethod
+    def from_dataset(cls, name: str, dataset: Any, test: Any = None, **more: Any) -> Task:
+        """A task of a `torch.utils.data.Dataset` whose items are (input, label) pairs; `test` is another one.
+
+        Inputs are tensors, arrays or PIL images, all of one shape; they are read once, here. `more` goes to `Task`.
+        """
+        from mdmt.datasets import gather
+
+        held_out = None if test is None else gather(f"task {name!r}, test examples", test)
+        return cls(name, *gather(f"task {name!r}, training examples", dataset), test=held_out, **more)
+
+    def seen_as(self, name: str, view: View) -> Task:
+        """The same examples, not copied, as another task that sees them through a view of its own."""
+        other = copy.copy(self)
+        other.name, other.view = name, view
+        return other
 
     @property
     def parts(self) -> Sequence[Task]:
@@ -104,30 +168,31 @@ class Task:
     def __repr__(self) -> str:
         return f"Task({self.name!r}, classes={list(self.classes)}, train={len(self.train)})"
 
-    def _examples(self, kind: str, x: Any, names: list[Hashable]) -> Examples:
+    def _examples(self, kind: str, x: Any, names: list[Hashable], which: NDArray[np.int64]) -> Examples:
+        """Check the inputs, and turn labels, given as `names[which]`, into positions in the task's classes."""
         where = f"task {self.name!r}, {kind} examples"
-        inputs = torch.as_tensor(x)
-        if inputs.dtype == torch.float64:
+        inputs = x if isinstance(x, Rows) else torch.as_tensor(x)
+        if isinstance(inputs, Tensor) and inputs.dtype == torch.float64:
             inputs = inputs.float()
         if inputs.dtype != torch.uint8 and not inputs.dtype.is_floating_point:
             raise ValueError(
                 f"{where}: inputs must be uint8 (pixels 0 to 255) or float, not {inputs.dtype}; convert them"
             )
-        if inputs.ndim < 2 or len(inputs) != len(names):
+        if inputs.ndim < 2 or len(inputs) != len(which):
             raise ValueError(
-                f"{where}: inputs of shape {tuple(inputs.shape)} for {len(names)} labels; one input per label is needed"
+                f"{where}: inputs of shape {tuple(inputs.shape)} for {len(which)} labels; one input per label is needed"
             )
-        if inputs.dtype.is_floating_point and not bool(torch.isfinite(inputs).all()):
-            bad = int((~torch.isfinite(inputs)).flatten(1).any(1).nonzero()[0])
-            raise ValueError(f"{where}: example {bad} has NaN or infinite values; remove or repair it")
+        if inputs.dtype.is_floating_point:
+            values = inputs.tensor() if isinstance(inputs, Rows) else inputs
+            if not bool(torch.isfinite(values).all()):
+                bad = int((~torch.isfinite(values)).flatten(1).any(1).nonzero()[0])
+                raise ValueError(f"{where}: example {bad} has NaN or infinite values; remove or repair it")
         position = {c: i for i, c in enumerate(self.classes)}
-        try:
-            labels = torch.tensor([position[n] for n in names], dtype=torch.int64)
-        except KeyError as unknown:
-            raise ValueError(
-                f"{where}: label {unknown.args[0]!r} is not one of the classes {list(self.classes)}"
-            ) from None
-        return Examples(inputs, labels)
+        unknown = next((n for n in names if n not in position), None)
+        if unknown is not None:
+            raise ValueError(f"{where}: label {unknown!r} is not one of the classes {list(self.classes)}")
+        places = np.array([position[n] for n in names], np.int64)
+        return Examples(inputs, torch.from_numpy(places[which]))
 
 
 class Pool(Task):
@@ -142,11 +207,27 @@ class Pool(Task):
         return self.tasks
 
 
-def _names(y: Any) -> list[Hashable]:
-    """Labels as plain Python values, so that they compare, hash and save alike wherever they came from."""
+def _coded(where: str, y: Any) -> tuple[list[Hashable], NDArray[np.int64]]:
+    """Labels as the distinct ones, and which of them each example has.
+
+    They become plain Python values, so that they compare, hash and save alike wherever they came from.
+    """
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
-    return np.asarray(y).tolist() if not isinstance(y, list) else [v.item() if hasattr(v, "item") else v for v in y]
+    if not isinstance(y, list):
+        y = np.asarray(y)
+        if y.ndim != 1:
+            raise ValueError(f"{where}: labels of shape {y.shape}; one class per example is needed")
+        if y.dtype.kind in "iub":
+            distinct, which = np.unique(y, return_inverse=True)
+            return distinct.tolist(), which.astype(np.int64, copy=False)
+        y = y.tolist()
+    number: dict[Hashable, int] = {}
+    try:
+        codes = [number.setdefault(v.item() if hasattr(v, "item") else v, len(number)) for v in y]
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{where}: a label is neither a number nor a name; one class per example is needed") from None
+    return list(number), np.array(codes, np.int64)
 
 
 def _order(name: Hashable) -> tuple[str, Any]:
@@ -160,7 +241,8 @@ class Stream:
 
     `heads`: one head shared by all tasks, or one per task. `outputs`: rows of the head in all (by default what the
     tasks need). `evaluate`: after each task, test the tasks seen so far or all of them. `per_class`: accuracy is the
-    mean of the classes' accuracies. `scale` and `mean` are the one normalisation, which lives in the model.
+    mean of the classes' accuracies. `scale` and `mean` are the one normalisation, which lives in the model: x * scale - mean.
+    `reduced` names whatever makes it less than the benchmark of its name (tasks, subset, image size, substitute images).
     """
 
     name: str
@@ -171,6 +253,7 @@ class Stream:
     per_class: bool = False
     scale: float | None = None
     mean: Tensor | None = field(default=None, repr=False)
+    reduced: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not self.tasks:

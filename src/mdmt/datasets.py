@@ -1,0 +1,61 @@
+"""The items of a `torch.utils.data.Dataset`, gathered into one tensor and one list of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def gather(where: str, dataset: Any) -> tuple[Tensor, list[Any]]:
+    """Inputs and labels of all items; an item that is not an (input, label) pair, or of another shape, is named."""
+    inputs: list[Tensor] = []
+    labels: list[Any] = []
+    for number, item in enumerate(_items(dataset)):
+        if not isinstance(item, (tuple, list)) or len(item) != 2:
+            raise ValueError(f"{where}: item {number} is not an (input, label) pair")
+        inputs.append(_tensor(f"{where}: item {number}", item[0]))
+        labels.append(_label(f"{where}: item {number}", item[1]))
+        first = inputs[0]
+        if inputs[-1].shape != first.shape or inputs[-1].dtype != first.dtype:
+            raise ValueError(
+                f"{where}: item {number} has shape {tuple(inputs[-1].shape)} and is {inputs[-1].dtype}, "
+                f"item 0 has shape {tuple(first.shape)} and is {first.dtype}; they must agree"
+            )
+    return (torch.stack(inputs) if inputs else torch.empty(0, 1)), labels
+
+
+def _items(dataset: Any) -> Iterator[Any]:
+    """Items by number where the data set has a length, else as they come."""
+    if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
+        return (dataset[i] for i in range(len(dataset)))
+    return iter(dataset)
+
+
+def _tensor(where: str, value: Any) -> Tensor:
+    """An input as a tensor; a PIL image as uint8 with its channels first."""
+    if isinstance(value, Tensor):
+        return value
+    image = hasattr(value, "getbands")
+    try:
+        tensor = torch.from_numpy(np.array(value))  # a copy: what an item shares with the data set may change
+    except (TypeError, ValueError):
+        raise ValueError(f"{where}: its input is a {type(value).__name__}, not numbers or an image") from None
+    if image:
+        tensor = tensor[None] if tensor.ndim == 2 else tensor.permute(2, 0, 1)
+    return tensor
+
+
+def _label(where: str, value: Any) -> Any:
+    """A label as a plain value."""
+    if hasattr(value, "item"):
+        try:
+            value = value.item()
+        except (ValueError, RuntimeError):
+            raise ValueError(f"{where}: its label holds several values; one class per item is needed") from None
+    if not isinstance(value, (int, float, str)):
+        raise ValueError(f"{where}: its label is a {type(value).__name__}, not a number or a name")
+    return value

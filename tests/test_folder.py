@@ -1,0 +1,168 @@
+"""A person's own images, and the one line when something is wrong with them."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import mdmt
+from mdmt.benchmarks.folder import folder, folder_task
+
+
+def picture(path, shade=100, size=(10, 8)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.RandomState(shade).randint(0, 40, (size[1], size[0], 3)) + shade
+    Image.fromarray(pixels.astype(np.uint8)).save(path)
+    return path
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("MDMT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "mine"
+
+
+def fill(place, tasks=("a birds", "b fish"), count=10):
+    for t, task in enumerate(tasks):
+        for c in range(2):
+            for i in range(count):
+                picture(place / task / f"kind {c}" / f"{i:02d}.{('jpg', 'png', 'JPEG')[i % 3]}", 20 + 90 * c + 10 * t)
+    return place
+
+
+def error(call, *args, **more):
+    with pytest.raises(ValueError) as raised:
+        call(*args, **more)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_class_folders_are_cut_80_to_20_whatever_the_seed(place):
+    stream = folder(1, data=fill(place), image_size=16)
+    assert [t.name for t in stream] == ["a birds", "b fish"]
+    assert stream[0].classes == ("kind 0", "kind 1")
+    assert stream[0].train.inputs.shape == (16, 3, 16, 16)
+    assert torch.bincount(stream[0].train.labels).tolist() == [8, 8]
+    assert torch.bincount(stream[0].test.labels).tolist() == [2, 2]
+    assert (stream.reduced, stream.heads) == (None, "per-task")
+    again = folder(2, data=place, image_size=16)
+    assert torch.equal(again[0].test.inputs, stream[0].test.inputs)
+    bright = stream[0].train.inputs.float().flatten(1).mean(1)
+    assert bright[stream[0].train.labels == 1].min() > bright[stream[0].train.labels == 0].max()
+
+
+def test_train_and_test_folders(place):
+    for part, count in (("train", 3), ("test", 2)):
+        for name in ("owl", "kite"):
+            for i in range(count):
+                picture(place / "birds" / part / name / f"{i}.png")
+    for i in range(4):
+        picture(place / "cars" / "train" / "van" / f"{i}.png")
+    stream = folder(1, data=place, image_size=8)
+    assert [(len(t.train), t.test and len(t.test)) for t in stream] == [(6, 4), (4, None)]
+
+
+def test_a_class_may_be_called_train(place):
+    for name in ("train", "tram"):
+        for i in range(5):
+            picture(place / "vehicles" / name / f"{i}.png")
+    assert folder(1, data=place, image_size=8)[0].classes == ("train", "tram")
+
+
+def test_fewer_tasks_and_examples_are_named(place):
+    stream = folder(1, 1, data=fill(place), image_size=8, subset=6)
+    assert stream.reduced == {"tasks": 1, "subset": 6}
+    assert torch.bincount(stream[0].train.labels).tolist() == [3, 3]
+    assert "tasks=3" in error(folder, 1, 3, data=place)
+
+
+def test_it_is_learned(place):
+    learner = mdmt.Learner(mdmt.backbones.mlp(768), mdmt.VAN(), lr=0.03, epochs=20)
+    record = learner.run(folder(1, data=fill(place), image_size=16))
+    assert record.accuracy[0][0] == 1.0
+    assert [t["train"] for t in record.tasks] == [16, 16]
+
+
+def test_one_more_task_decodes_only_its_own_images(place, tmp_path):
+    fill(place)
+    folder(1, data=place, image_size=8)
+    before = set((tmp_path / "cache" / "images").glob("*.u8"))
+    fill(place, ["c new"])
+    done = []
+    folder(1, data=place, image_size=8, progress=lambda n, total: done.append((n, total)))
+    assert done[-1] == (20, 20)
+    assert len(set((tmp_path / "cache" / "images").glob("*.u8")) - before) == 1
+    assert len(folder_task(place / "c new", "other", image_size=8).train) == 16
+
+
+def test_hidden_files_are_passed_over(place):
+    fill(place)
+    for where in (place, place / "a birds", place / "a birds" / "kind 0"):
+        for name in (".DS_Store", "Thumbs.db"):
+            (where / name).write_bytes(b"x")
+    assert len(folder(1, data=place, image_size=8)) == 2
+
+
+def test_mistakes_are_named_with_their_path(place):
+    fill(place)
+    bad = place / "a birds" / "kind 0" / "note.txt"
+    bad.write_text("hello")
+    assert f"{bad} is not an image" in error(folder, 1, data=place)
+    bad.unlink()
+
+    bad = place / "a birds" / "kind 0" / "text.png"
+    bad.write_text("hello")
+    assert f"{bad} is not an image" in error(folder, 1, data=place)
+    bad.unlink()
+
+    bad = picture(place / "b fish" / "kind 1" / "cut.jpg", size=(60, 60))
+    bad.write_bytes(bad.read_bytes()[:-400])
+    assert f"{bad} is a broken image" in error(folder, 1, data=place)
+    bad.unlink()
+
+    bad = place / "a birds" / "kind 2"
+    bad.mkdir()
+    assert f"{bad} is an empty class" in error(folder, 1, data=place)
+    bad.rmdir()
+
+    bad = place / "c"
+    bad.mkdir()
+    assert f"{bad} is empty" in error(folder, 1, data=place)
+    bad.rmdir()
+
+    bad = picture(place / "A BIRDS" / "kind 0" / "0.png").parent.parent
+    assert "two tasks with one name" in (message := error(folder, 1, data=place))
+    assert str(place) in message
+    assert "A BIRDS" in message
+    (bad / "kind 0" / "0.png").unlink()
+    (bad / "kind 0").rmdir()
+    bad.rmdir()
+
+    bad = picture(place / "stray.png")
+    assert f"{bad} is a file where task folders stand" in error(folder, 1, data=place)
+    bad.unlink()
+
+    bad = picture(place / "a birds" / "kind 0" / "deeper" / "0.png").parent
+    assert f"{bad} is a folder inside the class" in error(folder, 1, data=place)
+
+
+def test_mistakes_with_train_and_test(place):
+    picture(place / "t" / "train" / "owl" / "0.png")
+    picture(place / "t" / "test" / "kite" / "0.png")
+    assert f"{place / 't' / 'test' / 'kite'} is a class without training images" in error(folder, 1, data=place)
+    picture(place / "t" / "train" / "kite" / "0.png")
+    assert len(folder(1, data=place)[0].test) == 1
+    extra = picture(place / "t" / "val" / "kite" / "0.png").parent.parent
+    assert f"{extra} stands beside" in error(folder, 1, data=place)
+
+
+def test_no_tasks_at_all(place):
+    assert "missing" in error(folder, 1, data=place)
+    place.mkdir()
+    assert f"{place} is empty" in error(folder, 1, data=place)
+    picture(place / "cats" / "0.png")
+    assert "is a file where class folders stand" in error(folder, 1, data=place)
+    picture(place / "u" / "test" / "owl" / "0.png")
+    (place / "cats" / "0.png").unlink()
+    (place / "cats").rmdir()
+    assert f"{place / 'u' / 'train'} is missing" in error(folder, 1, data=place)
