@@ -150,7 +150,7 @@ def test_a_stream_is_learned_from_the_map(tmp_path):
 
 def test_mistakes_are_named(tmp_path):
     for call, message in (
-        (lambda: permuted_mnist(1, data=tmp_path), "mnist is missing"),
+        (lambda: permuted_mnist(1, data=tmp_path), "mnist is not in"),
         (lambda: split_cifar.split_cifar(1, 18, data=tmp_path), "tasks=18: split-cifar takes 1 to 17"),
         (lambda: split_cub.split_cub(1, 0, data=tmp_path), "tasks=0"),
         (lambda: permuted_mnist(1, data=write_mnist(tmp_path / "mnist"), subset=0), "subset=0"),

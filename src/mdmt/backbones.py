@@ -7,6 +7,7 @@ the learner's seed unless `draw` or `load_state_dict` was called before.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -193,6 +194,33 @@ def reduced_resnet18(channels: int = 3, width: int = 20) -> ResNet:
 def resnet18(channels: int = 3, width: int = 64) -> ResNet:
     """The network of Split CUB and AWA: 7x7 first layer at stride 2, bare shortcuts; 11,277,120 parameters for CUB."""
     return ResNet("resnet18", channels, width, kernel=7, stride=2, norm_shortcut=False)
+
+
+def load_imagenet(backbone: Backbone, file: str | Path, seed: int) -> None:
+    """Start a ResNet-18 from a torchvision state dict: its kernels and batch-norm weights, no statistics, no head.
+
+    The rest is drawn from the seed. Our shortcuts have no batch norm, so theirs is left out, as in the published runs.
+    """
+    try:
+        given = torch.load(file, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ValueError(f"{file} is missing: --weights takes a torchvision state dict of resnet18") from None
+    except Exception as error:  # a foreign file can fail in many ways; weights_only refuses whatever is not tensors
+        raise ValueError(f"{file} is no state dict of tensors ({type(error).__name__})") from None
+    names = {"conv.weight": "conv1.weight", "norm.weight": "bn1.weight", "norm.bias": "bn1.bias"}
+    for stage in range(8):
+        ours, theirs = f"stages.{stage}", f"layer{stage // 2 + 1}.{stage % 2}"
+        for i in (1, 2):
+            names[f"{ours}.conv{i}.weight"] = f"{theirs}.conv{i}.weight"
+            names |= {f"{ours}.norm{i}.{part}": f"{theirs}.bn{i}.{part}" for part in ("weight", "bias")}
+        names[f"{ours}.shortcut.0.weight"] = f"{theirs}.downsample.0.weight"
+    backbone.draw(torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        for name, value in backbone.named_parameters():
+            source = given.get(names[name]) if isinstance(given, dict) else None
+            if not isinstance(source, Tensor) or source.shape != value.shape:
+                raise ValueError(f"{file} has no {names[name]!r} of shape {tuple(value.shape)}: it is not a resnet18")
+            value.copy_(source)
 
 
 MAKERS = {"mlp": mlp, "reduced_resnet18": reduced_resnet18, "resnet18": resnet18}

@@ -11,8 +11,6 @@ import typer
 from mdmt import cli_data
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import Console
 
     from mdmt.learner import Learner
@@ -37,6 +35,12 @@ def run(
     tasks: Annotated[int | None, typer.Option(help="How many tasks, when not all.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting as key=value; may be repeated.")] = None,
     reading: Annotated[str | None, typer.Option(help="Of the paper, for mdmt-r: code or paper.")] = None,
+    data: Annotated[str | None, typer.Option(help="Where data sets lie, or your folder of images.")] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Bring images to this size, when not the published one.")
+    ] = None,
+    subset: Annotated[int | None, typer.Option(min=1, help="Train on so many examples of each task.")] = None,
+    weights: Annotated[str | None, typer.Option(help="Start ResNet-18 from a torchvision state dict.")] = None,
     out: Annotated[str, typer.Option(help="Where run folders go.")] = "runs",
     threads: Annotated[int, typer.Option(min=1, help="Threads of one run.")] = 1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what was finished before.")] = False,
@@ -50,13 +54,25 @@ def run(
 
     settings = dict(parse_setting(text) for text in set_ or [])
     configs = [
-        resolve(benchmark, method, seed=seed + i, tasks=tasks, settings=settings, reading=reading, threads=threads)
+        resolve(
+            benchmark,
+            method,
+            seed=seed + i,
+            tasks=tasks,
+            settings=settings,
+            reading=reading,
+            threads=threads,
+            data=data,
+            image_size=image_size,
+            subset=subset,
+            weights=weights,
+        )
         for i in range(seeds)
     ]
     records = []
     for config in configs:
-        with _progress(f"{config['label']}, seed {config['seed']}", config["tasks"], quiet or json) as on_step:
-            records.append(run_one(config, out, fresh=fresh, on_step=on_step))
+        with _Progress(f"{config['label']}, seed {config['seed']}", quiet or json) as progress:
+            records.append(run_one(config, out, fresh=fresh, on_step=progress.step, on_image=progress.image))
     result = _result(configs, records, [str(folder_of(c, out)) for c in configs])
     if json:
         _print_json(result)
@@ -134,8 +150,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _result(configs: list[dict[str, Any]], records: list[dict[str, Any]], folders: list[str]) -> dict[str, Any]:
     """What `--json` prints for a run."""
-    from mdmt.experiments.config import reduced
-
     first = configs[0]
     return {
         "benchmark": first["benchmark"],
@@ -143,7 +157,7 @@ def _result(configs: list[dict[str, Any]], records: list[dict[str, Any]], folder
         "label": first["label"],
         "reading": first["arguments"].get("reading"),
         "seeds": [c["seed"] for c in configs],
-        "reduced": reduced(first),
+        "reduced": records[0].get("reduced"),
         "metrics": {name: _spread([r["metrics"][name] for r in records]) for name in records[0]["metrics"]},
         "published": None,
         "runs": folders,
@@ -172,6 +186,9 @@ def _print_table(result: dict[str, Any], records: list[dict[str, Any]]) -> None:
     )
     console = _console()
     console.print(title, style="bold", markup=False, highlight=False, soft_wrap=True)
+    if result["reduced"]:
+        less = ", ".join(f"{key} {value}" for key, value in result["reduced"].items())
+        console.print(f"reduced, not the published protocol: {less}", markup=False, highlight=False, soft_wrap=True)
     table = Table("metric", "value", "formula", box=None, header_style="bold")
     for name, spread in result["metrics"].items():
         formula = Text(FORMULAS[name])  # its brackets are no markup
@@ -194,15 +211,13 @@ def format_metric(name: str, spread: dict[str, Any] | None) -> str:
     return mean if len(spread["runs"]) == 1 else f"{mean} ± {spread['std'] * factor:.{digits}f}"
 
 
-class _progress:
+class _Progress:
     """Task, step, accuracy so far and time left, on stderr; plain lines where that is no terminal."""
 
-    def __init__(self, title: str, tasks: int, quiet: bool) -> None:
-        self.title, self.tasks, self.quiet = title, tasks, quiet
+    def __init__(self, title: str, quiet: bool) -> None:
+        self.title, self.quiet, self.said = title, quiet, ""
 
-    def __enter__(self) -> Callable[[Learner], None] | None:
-        if self.quiet:
-            return None
+    def __enter__(self) -> _Progress:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -213,34 +228,36 @@ class _progress:
             TaskProgressColumn(),
             TimeRemainingColumn(),
         )
-        self.bar = Progress(
-            *columns, console=console, transient=True, refresh_per_second=4, disable=not console.is_terminal
-        )
-        self.row, self.said = self.bar.add_task(self.title, total=None), -1
+        hidden = self.quiet or not console.is_terminal
+        self.bar = Progress(*columns, console=console, transient=True, refresh_per_second=4, disable=hidden)
+        self.row = self.bar.add_task(self.title, total=None)
         self.bar.start()
-        return self._step
+        return self
 
-    def _step(self, learner: Learner) -> None:
+    def step(self, learner: Learner) -> None:
+        """After every step of learning."""
         number, task = learner.current + 1, learner.task
         assert task is not None
         accuracy = learner.record.accuracy[-1] if learner.record.accuracy else []
         known = [a for a in accuracy[: learner.current] if a is not None]
         so_far = f", accuracy {100 * sum(known) / len(known):.1f} %" if known else ""
-        text = f"{self.title}: task {number}/{self.tasks}, step {learner.done}{so_far}"
+        where = f"{self.title}: task {number}/{learner.planned}"
         steps = learner.steps_of(task) // len(task.parts)
-        self.bar.update(
-            self.row,
-            description=text,
-            completed=(number - len(task.parts)) * steps + learner.done,
-            total=self.tasks * steps,
-        )
-        if self.bar.disable and self.said != number:
-            print(text, file=sys.stderr, flush=True)
-            self.said = number
+        self._show(f"{where}, step {learner.done}{so_far}", (number - len(task.parts)) * steps + learner.done,
+                   learner.planned * steps, where + so_far)  # fmt: skip
+
+    def image(self, done: int, total: int) -> None:
+        """After some images were decoded."""
+        self._show(f"decoding images: {done:,} of {total:,}", done, total, "decoding images, once")
+
+    def _show(self, text: str, done: int, total: int, plain: str) -> None:
+        self.bar.update(self.row, description=text, completed=done, total=total)
+        if self.bar.disable and not self.quiet and plain != self.said:
+            print(plain, file=sys.stderr, flush=True)
+            self.said = plain
 
     def __exit__(self, *_: object) -> None:
-        if not self.quiet:
-            self.bar.stop()
+        self.bar.stop()
 
 
 def _console() -> Console:

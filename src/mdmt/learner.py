@@ -82,10 +82,12 @@ class Learner:
         self.task: Task | None = None  # the task being learned
         self.open: str | None = None  # its name, also after an interruption
         self.done = 0  # steps of that task that are over
+        self.planned = 0  # tasks of the stream being run
         self.known: dict[str, Task] = {}  # tasks with test examples that this process has seen or was told of
         self.right_after: dict[str, Tensor] = {}  # features of each task's sample right after it was learned
         self.input: tuple[list[int], str] = ([], "")  # shape and kind of an input
         self._model: Model | None = None
+        self.optimiser: torch.optim.Optimizer | None = None  # plain SGD needs none, and torch's takes a second to load
         self._random = torch.Generator().manual_seed(seed).get_state()  # what a user's dropout reads
 
     # Learning.
@@ -136,6 +138,7 @@ class Learner:
         learned = {t.name for t in self.tasks} if self.open is None else {t.name for t in self.tasks} - {self.open}
         tested = [part for task in stream for part in task.parts if part.test is not None]
         self.known.update({t.name: t for t in tested if stream.evaluate == "all" or t.name in learned})
+        self.planned = sum(len(task.parts) for task in stream)
         for task in stream:
             if task.name == self.open or not learned.issuperset(part.name for part in task.parts):
                 self.learn(task, on_step=on_step)
@@ -144,8 +147,11 @@ class Learner:
     def apply(self, gradient: Tensor) -> None:
         """One step of the optimiser against a gradient."""
         self.check_finite("gradient", gradient)
-        self.model.flat.grad = gradient
-        self.optimiser.step()
+        if self.optimiser is None:
+            self.model.flat.data.add_(gradient, alpha=-self.lr)
+        else:
+            self.model.flat.grad = gradient
+            self.optimiser.step()
 
     def check_finite(self, what: str, value: Tensor) -> None:
         """Stop at once when a number is no longer finite."""
@@ -335,17 +341,22 @@ class Learner:
             cosine=self.method.cosine, scale=scale, mean=self.mean, seed=self.seed, device=self.device,
         )  # fmt: skip
         self.input = (list(example.shape[1:]), str(example.dtype))
-        maker = getattr(torch.optim, self.optimiser_name)
-        self.optimiser = maker([self._model.flat], lr=self.lr, **self.optimiser_arguments)
+        if self.optimiser_name != "SGD" or self.optimiser_arguments:
+            maker = getattr(torch.optim, self.optimiser_name)
+            self.optimiser = maker([self._model.flat], lr=self.lr, **self.optimiser_arguments)
         self.method.bind(self)
 
     def _grow(self, before: int) -> None:
         """The head has more rows: pad what runs along the parameters."""
         self.method.grow()
-        for key, value in self.optimiser.state[self.model.flat].items():
+        state = self.optimiser_state()
+        for key, value in state.items():
             if isinstance(value, Tensor) and value.shape == (before,):
-                more = value.new_zeros(self.model.flat.numel() - before)
-                self.optimiser.state[self.model.flat][key] = torch.cat([value, more])
+                state[key] = torch.cat([value, value.new_zeros(self.model.flat.numel() - before)])
+
+    def optimiser_state(self) -> dict[str, Any]:
+        """What the optimiser remembers of the one flat parameter; plain SGD remembers nothing."""
+        return {} if self.optimiser is None else self.optimiser.state[self.model.flat]
 
     # Time and chance.
 

@@ -26,7 +26,7 @@ def learner_state(learner: Learner) -> tuple[Parts, dict[str, Any]]:
     numbers = {
         **{f"model.{k}": v for k, v in model.state().items()},
         **{f"method.{k}": getattr(method, k) for k in method.buffers()},
-        **{f"optimiser.{k}": v for k, v in learner.optimiser.state[model.flat].items() if isinstance(v, Tensor)},
+        **{f"optimiser.{k}": v for k, v in learner.optimiser_state().items() if isinstance(v, Tensor)},
         **{f"right_after.{k}": v for k, v in learner.right_after.items()},
         "random": learner.random_state(),
     }
@@ -82,7 +82,7 @@ def restore(learner: Learner, parts: Parts, rest: dict[str, Any]) -> None:
     for name, value in under("method.").items():
         setattr(learner.method, name, value)
     if optimised := under("optimiser."):
-        learner.optimiser.state[learner.model.flat].update(optimised)
+        learner.optimiser_state().update(optimised)
     learner.right_after = under("right_after.")
     learner.load_random_state(parts["model"]["random"])
     for task in rest["tasks"]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mdmt.benchmarks.digits import permuted_digits, split_digits
+from mdmt.benchmarks import digits, folder, permuted_mnist, split_awa, split_cifar, split_cub
 from mdmt.tasks import Stream
 
 
@@ -18,24 +18,48 @@ class Benchmark:
     summary: str
     make: Callable[..., Stream]
     backbone: dict[str, Any]
-    tasks: int
+    tasks: int | None  # None: as many as there are
     limit: int
     classes_per_task: int
-    heads: tuple[str, ...]  # the kinds of heads it can have, the default first
+    heads: tuple[str, ...] = ("per-task", "shared")  # the kinds of heads it can have, the default first
+    data: str = ""  # the data set it is made of, when it does not come with the package
+    image_size: int | None = None  # the size images are brought to, where that can be chosen
+
+
+def _net(name: str, **arguments: int) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments}
 
 
 BENCHMARKS = {
     b.name: b
     for b in (
         Benchmark(
-            "permuted-digits", "5,000 real MNIST digits, pixels reordered anew for each task", permuted_digits,
-            {"name": "mlp", "arguments": {"inputs": 784, "width": 256}},
-            tasks=10, limit=1000, classes_per_task=10, heads=("shared", "per-task"),
+            "permuted-digits", "5,000 real MNIST digits, pixels reordered anew for each task", digits.permuted_digits,
+            _net("mlp", inputs=784, width=256), 10, 1000, 10, ("shared", "per-task"),
         ),
         Benchmark(
-            "split-digits", "the same digits as images, two classes a task", split_digits,
-            {"name": "reduced_resnet18", "arguments": {"channels": 1, "width": 5}},
-            tasks=5, limit=5, classes_per_task=2, heads=("per-task", "shared"),
+            "split-digits", "the same digits as images, two classes a task", digits.split_digits,
+            _net("reduced_resnet18", channels=1, width=5), 5, 5, 2,
+        ),
+        Benchmark(
+            "permuted-mnist", "MNIST, pixels reordered anew for each task", permuted_mnist.permuted_mnist,
+            _net("mlp", inputs=784, width=256), 17, 1000, 10, ("shared", "per-task"), "mnist",
+        ),
+        Benchmark(
+            "split-cifar", "CIFAR-100, five classes a task", split_cifar.split_cifar,
+            _net("reduced_resnet18", channels=3, width=20), 17, 17, 5, data="cifar100",
+        ),
+        Benchmark(
+            "split-cub", "CUB-200-2011, ten birds a task", split_cub.split_cub,
+            _net("resnet18", channels=3, width=64), 17, 17, 10, data="cub", image_size=224,
+        ),
+        Benchmark(
+            "split-awa", "Animals with Attributes 2, five animals a task, which come back", split_awa.split_awa,
+            _net("resnet18", channels=3, width=64), 17, 17, 5, data="awa2", image_size=224,
+        ),
+        Benchmark(
+            "folder", "your own images: DIR/task/class/*.jpg, with --data DIR", folder.folder,
+            _net("reduced_resnet18", channels=3, width=20), None, 10_000, 10, data="DIR", image_size=64,
         ),
     )
 }  # fmt: skip

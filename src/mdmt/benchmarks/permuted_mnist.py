@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mdmt.benchmarks.readers import Arrays, read_mnist
-from mdmt.benchmarks.splits import TASKS, count_of_tasks, draw, locate, reduced
+from mdmt.benchmarks.splits import TASKS, count_of_tasks, draw, home, reduced
 from mdmt.tasks import Heads, Permutation, Stream, Task
 
 VALIDATION = 5000  # the first training images are not used
@@ -42,7 +42,7 @@ def permuted_mnist(
     The tasks for cross-validation are permutations 18 to 20 of the seed, which the 17 never use.
     """
     count = count_of_tasks("permuted-mnist", tasks, cross_validation, LIMIT)
-    folder = locate("mnist", data, "train-images-idx3-ubyte.gz", "train-images-idx3-ubyte")
+    folder = home("mnist", data)
     whole = read_mnist(folder)
     skipped = VALIDATION if len(whole.x) > VALIDATION else 0
     x, y = whole.x[skipped:].flatten(1), whole.y[skipped:]

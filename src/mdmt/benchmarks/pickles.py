@@ -76,14 +76,14 @@ def read_pickle(path: str | Path) -> Any:
 
     Strings of Python 2 are given as bytes. Nothing the file asks for is run.
     """
+    if not Path(path).exists():
+        raise ValueError(f"{path} is missing")
     with open(path, "rb") as file:
         try:
             return _plain(_Unpickler(file, encoding="bytes").load(), {})
-        except OSError:
-            raise
         except Exception as error:  # a damaged pickle can raise anything
             why = str(error) or type(error).__name__
-            raise ValueError(f"{path} is not read: a pickle may hold arrays and plain values only ({why})") from None
+            raise ValueError(f"{path} is damaged or unsafe: only arrays and plain values are read ({why})") from None
 
 
 def _plain(value: Any, known: dict[int, Any]) -> Any:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import gzip
 import math
-import pickle
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from mdmt.benchmarks.pickles import read_pickle
+from mdmt.benchmarks.sources import awa2_split
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 
@@ -109,31 +111,6 @@ def read_cifar100_names(folder: str | Path) -> list[str]:
     return [name.decode() for name in names]
 
 
-def read_pickle(path: str | Path) -> Any:
-    """A foreign pickle of plain values and numpy arrays; one that asks for anything else is refused."""
-    try:
-        with open(path, "rb") as file:
-            return _ArraysOnly(file, encoding="bytes").load()
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing") from None
-    except pickle.UnpicklingError as error:
-        raise ValueError(f"{path} is damaged or unsafe: {error}") from None
-    except Exception as error:  # a damaged pickle can raise almost anything
-        raise ValueError(f"{path} is damaged: {type(error).__name__} while it was read") from None
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """Knows how numpy arrays are made, and nothing else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Only what an array is made of."""
-        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
-            return getattr(np, name)
-        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return np.empty(0).__reduce__()[0]  # the function of this numpy, wherever it lives
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not a numpy array")
-
-
 # CUB-200-2011
 
 
@@ -167,7 +144,7 @@ def read_cub(folder: str | Path) -> ImageList:
 
 
 def read_awa2(folder: str | Path) -> ImageList:
-    """classes.txt and JPEGImages/<class>/*.jpg, cut as `awa2_parts` says; the validation images are left out."""
+    """classes.txt and JPEGImages/<class>/*.jpg, cut as `awa2_split` says; the validation images are left out."""
     folder = Path(folder)
     classes = list(_table(folder / "classes.txt").values())
     paths: list[Path] = []
@@ -179,26 +156,12 @@ def read_awa2(folder: str | Path) -> ImageList:
         if not place.is_dir():
             raise ValueError(f"{place} is missing: classes.txt lists the class {name!r}")
         files = sorted(p for p in place.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES)
-        to_train, validation, _ = awa2_parts(len(files))
+        to_train, validation, _ = awa2_split(len(files))
         for which, kept in ((train, files[:to_train]), (test, files[to_train + validation :])):
             which += range(len(paths), len(paths) + len(kept))
             paths += kept
             labels += [number] * len(kept)
     return ImageList(paths, torch.tensor(labels), torch.tensor(train), torch.tensor(test), classes)
-
-
-def awa2_parts(count: int) -> tuple[int, int, int]:
-    """How many of a class's images, in name order, are to train on, to validate with (unused) and to test on.
-
-    As in the published lists: 70 % rounded down, then 15 % rounded up, then the rest. The product with 0.7 is that of
-    floats (0.7 * 720 is a little under 504): only so do the 37,322 images give 26,102, 5,620 and 5,600.
-
-    >>> awa2_parts(1046), awa2_parts(720)
-    ((732, 157, 157), (503, 108, 109))
-    """
-    train = int(0.7 * count)
-    validation = min(math.ceil(0.15 * count), count - train)
-    return train, validation, count - train - validation
 
 
 def _table(path: Path) -> dict[str, str]:

@@ -49,9 +49,11 @@ class DataSet:
     part_md5: Mapping[str, str] = field(default_factory=dict)  # of the parts when unpacked, where known
 
 
-def _idx(base: str, sizes: tuple[int, ...], md5: tuple[str, ...]) -> tuple[File, ...]:
+def _idx(bases: tuple[str, ...], sizes: tuple[int, ...], md5: tuple[str, ...]) -> tuple[File, ...]:
     names = [f"{part}.gz" for part in IDX_PARTS]
-    return tuple(File(n, (base + n,), size, md5=m) for n, size, m in zip(names, sizes, md5, strict=True))
+    return tuple(
+        File(n, tuple(base + n for base in bases), size, md5=m) for n, size, m in zip(names, sizes, md5, strict=True)
+    )
 
 
 IDX_PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -62,7 +64,9 @@ SOURCES = {
         DataSet(
             "mnist", "MNIST, handwritten digits", "CC BY-SA 3.0, as usually given",
             _idx(
-                "https://yann.lecun.com/exdb/mnist/", (9912422, 28881, 1648877, 4542),
+                # the publisher has refused downloads at times; the second address is a well-known copy, checked alike
+                ("https://yann.lecun.com/exdb/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
+                (9912422, 28881, 1648877, 4542),
                 ("f68b3c2dcbeaaa9fbdd348bbdeb94873", "d53e105ee54ea40749a09fcbcd1e9432",
                  "9fb629c4189551a2d022fa330f9573f3", "ec29112dd5afa0611ce80d1b7f02629c"),
             ),
@@ -75,7 +79,7 @@ SOURCES = {
         DataSet(
             "fashion-mnist", "Fashion-MNIST, articles of clothing", "MIT",
             _idx(
-                "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+                ("https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",),
                 (26421880, 29515, 4422102, 5148),
                 ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe",
                  "bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310"),
@@ -147,7 +151,7 @@ def locate(name: str, folder: str | Path | None = None) -> dict[str, Path]:
     A data set that is not there is a ValueError that says what to download, from where, and where to put it.
     """
     source, folder = find(name), data_folder(folder)
-    for place in source.folders:
+    for place in (*source.folders, "."):  # or the folder that was named is the data set's own
         if (parts := _parts(source, folder / place)) is not None:
             return parts
     packed = folder / source.files[0].name
@@ -189,10 +193,12 @@ def substitute(name: str, folder: str | Path | None = None) -> str | None:
 def awa2_split(images: int) -> tuple[int, int, int]:
     """How many of a class's images, in the order of their names, are for training, validation (unused) and test.
 
-    >>> awa2_split(100)
-    (70, 15, 15)
-    >>> awa2_split(1046)
-    (732, 157, 157)
+    As in the published lists: 70 % rounded down, then 15 % rounded up, then the rest. The product with 0.7 is that of
+    floats (0.7 * 720 is a little under 504): only so do the 37,322 images give 26,102, 5,620 and 5,600.
+
+    >>> awa2_split(1046), awa2_split(720)
+    ((732, 157, 157), (503, 108, 109))
     """
-    train, validation = int(0.7 * images), math.ceil(0.15 * images)  # the floats matter: 7 * n // 10 gives two more
+    train = int(0.7 * images)
+    validation = min(math.ceil(0.15 * images), images - train)
     return train, validation, images - train - validation

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from mdmt.benchmarks.images import Progress, load_images
 from mdmt.benchmarks.readers import ImageList, read_awa2
+from mdmt.benchmarks.sources import substitute
 from mdmt.benchmarks.splits import (
     HELD_OUT,
     IMAGENET_MEAN,
     TASKS,
     Part,
     count_of_tasks,
-    locate,
+    home,
     of_classes,
     reduced,
     source_of,
@@ -75,7 +76,7 @@ def split_awa(
     With fewer tasks, the shares of a class are still those of all 17.
     """
     count = count_of_tasks("split-awa", tasks, cross_validation)
-    folder = locate("Animals_with_Attributes2", data, "classes.txt")
+    folder = home("awa2", data)
     listed = read_awa2(folder)
     if len(listed.classes) != 50:
         raise ValueError(f"{folder / 'classes.txt'} lists {len(listed.classes)} classes; the data set has 50")
@@ -87,7 +88,7 @@ def split_awa(
             test = Part(images.pixels, listed.labels, of_classes(listed.labels, classes, listed.test))
             name = f"awa {number + 1}"
             made.append(split_task(name, classes, train, test, subset=subset, seed=seed, number=number))
-    published = (len(listed.train), len(listed.test)) == PUBLISHED and not (folder / "SUBSTITUTE.txt").exists()
+    published = (len(listed.train), len(listed.test)) == PUBLISHED and substitute("awa2", data) is None
     source = source_of(images.enlarged, len(listed.paths), image_size) if published else "substitute images"
     size = None if image_size == IMAGE_SIZE else image_size
     return Stream(

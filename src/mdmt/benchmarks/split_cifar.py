@@ -13,7 +13,7 @@ from mdmt.benchmarks.splits import (
     TASKS,
     Part,
     count_of_tasks,
-    locate,
+    home,
     of_classes,
     reduced,
     shuffled_classes,
@@ -44,7 +44,7 @@ def split_cifar(
 ) -> Stream:
     """500 training and 100 test images of each class; pixels over 255, minus the mean image of all that train."""
     count = count_of_tasks("split-cifar", tasks, cross_validation)
-    x, y, test_x, test_y = read_cifar100(locate("cifar-100-python", data, "train"))
+    x, y, test_x, test_y = read_cifar100(home("cifar100", data))
     made = []
     for number, classes in enumerate(class_order(seed, cross_validation)[:count]):
         train, test = Part(x, y, of_classes(y, classes)), Part(test_x, test_y, of_classes(test_y, classes))

@@ -11,7 +11,7 @@ from mdmt.benchmarks.splits import (
     TASKS,
     Part,
     count_of_tasks,
-    locate,
+    home,
     of_classes,
     reduced,
     shuffled_classes,
@@ -47,7 +47,7 @@ def split_cub(
 ) -> Stream:
     """The official split, about 300 training images a task; not scaled, minus the published mean of each channel."""
     count = count_of_tasks("split-cub", tasks, cross_validation)
-    listed = read_cub(locate("CUB_200_2011", data, "images.txt"))
+    listed = read_cub(home("cub", data))
     images = load_images(listed.paths, image_size, cache=cache, progress=progress)
     made = []
     for number, classes in enumerate(class_order(seed, cross_validation)[:count]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mdmt.benchmarks.images import cache_folder
+from mdmt.benchmarks.fetch import unpacked
 from mdmt.tasks import Rows, Task
 
 TASKS = 17  # evaluated; three more are held out for cross-validation
@@ -19,16 +18,9 @@ HELD_OUT = 3
 IMAGENET_MEAN = torch.tensor([103.94, 116.78, 123.68]).view(3, 1, 1)  # blue, green, red, applied to RGB as published
 
 
-def locate(name: str, data: str | Path | None, *needed: str) -> Path:
-    """A data set's folder: `data` itself or `name` in it; without `data`, in $MDMT_DATA or the user's cache folder.
-
-    A folder counts when it holds one of the files `needed`.
-    """
-    root = Path(data or os.environ.get("MDMT_DATA") or cache_folder() / "data")
-    for place in (root / name, root):
-        if any((place / file).exists() for file in needed):
-            return place
-    raise ValueError(f"{root / name} is missing: put the files of {name} there, or name their folder (--data DIR)")
+def home(name: str, data: str | Path | None) -> Path:
+    """The folder that holds a data set's parts, unpacked first where only its archive is there."""
+    return next(iter(unpacked(name, data).values())).parent
 
 
 def shuffled_classes(seed: int, pool: range, per_task: int) -> list[list[int]]:

@@ -12,12 +12,15 @@ from typing import Any, Literal, get_origin, get_type_hints
 from mdmt import benchmarks
 from mdmt.experiments.presets import preset
 from mdmt.methods import METHODS, Method
+from mdmt.tasks import Stream
 
 Config = dict[str, Any]
 
 LEARNING = {"lr": float, "batch": int, "epochs": int, "memory": int, "heads": str, "optimiser": str}
-NEUTRAL: Config = {"threads": 1, "device": "cpu"}  # values at which a key does not count in the hash
-NOT_HASHED = ("seed", "label")  # the seed is a folder of its own
+NEUTRAL: Config = {  # values at which a key does not count in the hash
+    "threads": 1, "device": "cpu", "image_size": None, "subset": None, "weights": None,
+}  # fmt: skip
+NOT_HASHED = ("seed", "label", "data", "weights_file")  # the seed is a folder of its own; a path decides nothing
 
 
 def resolve(
@@ -29,6 +32,10 @@ def resolve(
     settings: dict[str, Any] | None = None,
     reading: str | None = None,
     threads: int = 1,
+    data: str | None = None,
+    image_size: int | None = None,
+    subset: int | None = None,
+    weights: str | None = None,
 ) -> Config:
     """Everything a run needs, from a benchmark, a method or variant, and settings that differ from the preset."""
     bench = benchmarks.find(benchmark)
@@ -47,8 +54,9 @@ def resolve(
     if heads not in bench.heads:
         raise ValueError(f"heads={heads!r}: {benchmark} takes {' or '.join(bench.heads)}")
     count = bench.tasks if tasks is None else tasks
-    if not 1 <= count <= bench.limit:
+    if count is not None and not 1 <= count <= bench.limit:
         raise ValueError(f"tasks={count}: {benchmark} takes 1 to {bench.limit}")
+    check_data(bench, data, image_size, subset, weights)
     label = name + (f"[{','.join(f'{k}={v}' for k, v in sorted(asked.items()))}]" if asked else "")
     return {
         "benchmark": benchmark,
@@ -60,6 +68,11 @@ def resolve(
         "backbone": bench.backbone,
         **{key: values[key] for key in ("lr", "batch", "epochs")},
         "optimiser": values.get("optimiser", "SGD"),
+        "image_size": image_size or bench.image_size,
+        "subset": subset,
+        "weights": None if weights is None else file_sha256(weights),
+        "weights_file": weights,
+        "data": data,
         "seed": seed,
         "threads": threads,
         "device": "cpu",
@@ -67,10 +80,42 @@ def resolve(
     }
 
 
-def memory_spec(policy: str, per_class: int, bench: benchmarks.Benchmark, tasks: int) -> dict[str, Any]:
-    """So many examples of each class of each task; a reservoir holds as many in all."""
+def check_data(
+    bench: benchmarks.Benchmark, data: str | None, image_size: int | None, subset: int | None, weights: str | None
+) -> None:
+    """Refuse options that the benchmark cannot follow."""
+    if bench.data == "DIR" and data is None:
+        raise ValueError(f"{bench.name} needs --data DIR, the folder of your images: DIR/task/class/*.jpg or *.png")
+    if not bench.data and (data is not None or subset is not None):
+        raise ValueError(f"{bench.name} comes with the package: it takes neither --data nor --subset")
+    if image_size is not None and (bench.image_size is None or image_size < 8):
+        allowed = "its images are as they are" if bench.image_size is None else "8 or more is needed"
+        raise ValueError(f"image_size={image_size}: {bench.name}: {allowed}")
+    if weights is not None and bench.backbone["name"] != "resnet18":
+        raise ValueError(f"--weights is for the ResNet-18 of split-cub and split-awa; {bench.name} has another network")
+
+
+def stream_for(config: Config, **more: Any) -> Stream:
+    """The stream that a config asks for."""
+    bench = benchmarks.find(config["benchmark"])
+    arguments = {"tasks": config["tasks"], "heads": config["heads"], **more}
+    if bench.data:
+        arguments |= {"data": config["data"], "subset": config["subset"]}
+    if bench.image_size:
+        arguments["image_size"] = config["image_size"]
+    return bench.make(config["seed"], **arguments)
+
+
+def file_sha256(path: str) -> str:
+    """A file's content, in short."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def memory_spec(policy: str, per_class: int, bench: benchmarks.Benchmark, tasks: int | None) -> dict[str, Any]:
+    """So many examples of each class of each task; a reservoir holds as many in all (of ten tasks, when not known)."""
     if policy == "Reservoir":
-        return {"policy": policy, "size": per_class * bench.classes_per_task * tasks}
+        return {"policy": policy, "size": per_class * bench.classes_per_task * (tasks or 10)}
     return {"policy": policy, "per_class": per_class}
 
 
@@ -80,10 +125,19 @@ def config_hash(config: Config) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def reduced(config: Config) -> dict[str, Any] | None:
+def reduced(config: Config, stream: Stream) -> dict[str, Any] | None:
     """What makes a run less than the benchmark's protocol asks, or None."""
+    named = dict(stream.reduced or {})
     whole = benchmarks.find(config["benchmark"]).tasks
-    return None if config["tasks"] == whole else {"tasks": config["tasks"]}
+    if whole is not None and len(stream) != whole:
+        named["tasks"] = len(stream)
+    if config["benchmark"] == "split-cub" and config["weights"] is None:
+        named["weights"] = "from scratch, not from ImageNet"
+    usual = preset(config["benchmark"], config["method"])
+    drawn = config["arguments"].get("reference_batch")
+    if drawn is not None and drawn != usual["reference_batch"]:
+        named["reference_batch"] = drawn
+    return named or None
 
 
 def find_method(name: str) -> type[Method]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from mdmt import backbones, benchmarks, memory
-from mdmt.experiments.config import Config, config_hash, find_method
+from mdmt import backbones, memory
+from mdmt.experiments.config import Config, config_hash, find_method, reduced, stream_for
 from mdmt.learner import Learner
 from mdmt.state import write_json
 
@@ -27,6 +27,7 @@ def run(
     *,
     fresh: bool = False,
     on_step: Callable[[Learner], None] | None = None,
+    on_image: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Do a run and give its record; a run that was finished before is read, unless `fresh`."""
     folder = folder_of(config, out)
@@ -35,16 +36,20 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", config)
     torch.set_num_threads(config["threads"])
-    stream = benchmarks.make(config["benchmark"], config["seed"], tasks=config["tasks"], heads=config["heads"])
-    record = {**learner_for(config).run(stream, on_step=on_step).to_json(), "finished": True}
+    stream = stream_for(config, **({"progress": on_image} if on_image and config["image_size"] else {}))
+    learned = learner_for(config).run(stream, on_step=on_step)
+    record = {**learned.to_json(), "reduced": reduced(config, stream), "finished": True}
     write_json(folder / "record.json", record)
     return record
 
 
 def learner_for(config: Config) -> Learner:
     """A fresh learner as the config asks."""
+    backbone = backbones.make(config["backbone"])
+    if config["weights_file"] is not None:
+        backbones.load_imagenet(backbone, config["weights_file"], config["seed"])
     return Learner(
-        backbones.make(config["backbone"]),
+        backbone,
         find_method(config["method"])(**config["arguments"]),
         memory=memory.make(config["memory"]),
         **{key: config[key] for key in ("lr", "batch", "epochs", "optimiser", "seed", "device")},
