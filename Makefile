@@ -31,6 +31,7 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python bench/steps.py
 	$(BIN)/python bench/growth.py
+	$(BIN)/python bench/data.py
 	$(BIN)/python bench/table.py
 
 mutants: $(READY)

@@ -139,9 +139,14 @@ def test_split_awa_shares_a_class_over_its_tasks(tmp_path):
     assert [len(t.train) for t in two] == [len(t.train) for t in stream][:2]
 
 
-def test_a_stream_is_learned_from_the_map(tmp_path):
+def test_a_stream_is_learned_from_the_map(tmp_path, monkeypatch):
     write_awa(tmp_path / "Animals_with_Attributes2")
     stream = split_awa.split_awa(1234, 2, data=tmp_path, image_size=16)
+
+    def refuse(*_):
+        raise AssertionError("a step decoded an image")
+
+    monkeypatch.setattr("PIL.Image.open", refuse)
     learner = mdmt.Learner(mdmt.backbones.reduced_resnet18(width=2), memory=mdmt.memory.AtTaskEnd(per_class=2), lr=0.01)
     record = learner.run(stream)
     assert [t["classes"] for t in record.tasks] == split_awa.class_order(1234)[:2]
