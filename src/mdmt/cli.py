@@ -43,7 +43,10 @@ def run(
     weights: Annotated[str | None, typer.Option(help="Start ResNet-18 from a torchvision state dict.")] = None,
     out: Annotated[str, typer.Option(help="Where run folders go.")] = "runs",
     threads: Annotated[int, typer.Option(min=1, help="Threads of one run.")] = 1,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what was finished before.")] = False,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(min=1, help="Steps between checkpoints; by default by the clock.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over what was finished or interrupted before.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
@@ -72,7 +75,11 @@ def run(
     records = []
     for config in configs:
         with _Progress(f"{config['label']}, seed {config['seed']}", quiet or json) as progress:
-            records.append(run_one(config, out, fresh=fresh, on_step=progress.step, on_image=progress.image))
+            record = run_one(
+                config, out, fresh=fresh, every=checkpoint_every,
+                on_step=progress.step, on_image=progress.image, tell=_tell,
+            )  # fmt: skip
+            records.append(record)
     result = _result(configs, records, [str(folder_of(c, out)) for c in configs])
     if json:
         _print_json(result)
@@ -141,11 +148,17 @@ def main(arguments: list[str] | None = None) -> int:
         return app(args=arguments, prog_name="mdmt", standalone_mode=False) or 0
     except Exception as error:
         message = error.format_message() if hasattr(error, "format_message") else str(error)
+        stopped = type(error).__name__ == "Stopped"
         mistake = hasattr(error, "format_message") or isinstance(error, (ValueError, FloatingPointError, OSError))
-        if not mistake or os.environ.get("MDMT_TRACEBACK"):
+        if not (mistake or stopped) or os.environ.get("MDMT_TRACEBACK"):
             raise
-        print(f"mdmt: {message or 'see mdmt --help'}", file=sys.stderr)
-        return 2
+        _tell(message or "see mdmt --help")
+        return 130 if stopped else 2
+
+
+def _tell(message: str) -> None:
+    """One line for a person, on stderr."""
+    print(f"mdmt: {message}", file=sys.stderr, flush=True)
 
 
 def _result(configs: list[dict[str, Any]], records: list[dict[str, Any]], folders: list[str]) -> dict[str, Any]:

@@ -99,4 +99,5 @@ def drift(learner: Learner, name: str) -> float | None:
     sample = torch.linspace(0, count - 1, min(count, DRIFT_SAMPLE)).long()
     now = features(learner, learner.shown(task, task.test, sample))
     before = learner.right_after.setdefault(name, now)
-    return float((1 - torch.cosine_similarity(now, before)).mean())
+    moved = float((1 - torch.cosine_similarity(now, before)).mean())
+    return max(0.0, moved) if math.isfinite(moved) else None  # rounding may give a little less than nothing

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from mdmt import evaluation, saving
+from mdmt.checkpoints import Checkpoints
 from mdmt.memory import Memory, Ring
 from mdmt.methods import MDMTR
 from mdmt.methods.base import Method
@@ -92,11 +93,15 @@ class Learner:
 
     # Learning.
 
-    def learn(self, task: Task, *, on_step: OnStep | None = None) -> None:
+    def learn(
+        self, task: Task, *, on_step: OnStep | None = None, checkpoint: str | Path | Checkpoints | None = None
+    ) -> None:
         """Learn one task, then evaluate (Algorithm 1, Train).
 
-        Interrupted, it goes on with the same task where it stopped. `on_step` is called after every step.
+        Interrupted, it goes on with the same task where it stopped. `on_step` is called after every step. With a
+        `checkpoint` folder the state is written there now and then: after a crash, `Learner.load` it and learn on.
         """
+        checkpoints = Checkpoints(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
         if self.open is None:
             self._open(task)
         elif self.open != task.name:
@@ -116,6 +121,8 @@ class Learner:
                     self.method.after_step(batch)
                 self.done += 1
                 self.record.steps += 1
+                if checkpoints is not None:
+                    checkpoints.after_step(self)
                 if on_step is not None:
                     on_step(self)
             evaluation.follow_curve(self, task)
@@ -126,8 +133,12 @@ class Learner:
                     self.memory.close_task(labels, lambda index: self.with_features(self.read(task, index)))
         self.open = self.task = None
         evaluation.measure(self)
+        if checkpoints is not None:
+            checkpoints.write(self)
 
-    def run(self, stream: Stream, *, on_step: OnStep | None = None) -> Record:
+    def run(
+        self, stream: Stream, *, on_step: OnStep | None = None, checkpoint: str | Path | Checkpoints | None = None
+    ) -> Record:
         """Learn every task of a stream that was not learned yet, and give the record."""
         stream = self.method.arrange(stream)
         if self._model is None:
@@ -141,7 +152,7 @@ class Learner:
         self.planned = sum(len(task.parts) for task in stream)
         for task in stream:
             if task.name == self.open or not learned.issuperset(part.name for part in task.parts):
-                self.learn(task, on_step=on_step)
+                self.learn(task, on_step=on_step, checkpoint=checkpoint)
         return self.record
 
     def apply(self, gradient: Tensor) -> None:
@@ -215,9 +226,13 @@ class Learner:
         backbone: nn.Module | None = None,
         method: Method | None = None,
         device: str = "cpu",
+        tell: Callable[[str], None] | None = None,
     ) -> Learner:
-        """Load what `save` saved. A backbone or method that is not one of mdmt's own has to be given."""
-        return saving.load_learner(cls, folder, backbone, method, device)
+        """Load what `save` or a checkpoint saved. A backbone or method that is not one of mdmt's own has to be given.
+
+        `tell` is called with a line when the last checkpoint is damaged and the one before is used.
+        """
+        return saving.load_learner(cls, folder, backbone, method, device, tell)
 
     # Reading examples.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,10 +50,15 @@ def learner_state(learner: Learner) -> tuple[Parts, dict[str, Any]]:
 
 
 def load_learner(
-    make: type[Learner], folder: str | Path, backbone: nn.Module | None, method: Method | None, device: str
+    make: type[Learner],
+    folder: str | Path,
+    backbone: nn.Module | None,
+    method: Method | None,
+    device: str,
+    tell: Callable[[str], None] | None,
 ) -> Learner:
     """A learner from what `learner_state` gave and `write_state` wrote."""
-    parts, rest = read_state(folder)
+    parts, rest = read_state(folder, tell)
     for what, given in (("backbone", backbone), ("method", method)):
         own = rest["backbone"] is None if what == "backbone" else rest["method"]["name"] not in METHODS
         if own and given is None:

@@ -1,18 +1,29 @@
-"""One run: one benchmark, one method, one seed."""
+"""One run: one benchmark, one method, one seed; interrupted anywhere, it goes on where it was."""
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Callable
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 
 from mdmt import backbones, memory
+from mdmt.checkpoints import Checkpoints
 from mdmt.experiments.config import Config, config_hash, find_method, reduced, stream_for
 from mdmt.learner import Learner
-from mdmt.state import write_json
+from mdmt.state import MANIFEST, PREVIOUS, write_json
+
+
+class Stopped(Exception):
+    """A run was asked to stop, and left a checkpoint."""
 
 
 def folder_of(config: Config, out: str | Path) -> Path:
@@ -26,21 +37,45 @@ def run(
     out: str | Path,
     *,
     fresh: bool = False,
+    every: int | None = None,
     on_step: Callable[[Learner], None] | None = None,
     on_image: Callable[[int, int], None] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Do a run and give its record; a run that was finished before is read, unless `fresh`."""
+    """Do a run and give its record.
+
+    A finished run is read, an unfinished one goes on from its last checkpoint, unless `fresh`. `every` is the number of steps
+    between checkpoints, by default by the clock. `tell` is told what a person should know, such as a damaged checkpoint.
+    """
     folder = folder_of(config, out)
     if not fresh and (done := read_record(folder)) is not None:
         return done
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "config.json", config)
-    torch.set_num_threads(config["threads"])
-    stream = stream_for(config, **({"progress": on_image} if on_image and config["image_size"] else {}))
-    learned = learner_for(config).run(stream, on_step=on_step)
-    record = {**learned.to_json(), "reduced": reduced(config, stream), "finished": True}
-    write_json(folder / "record.json", record)
-    return record
+    with held(folder), asked_to_stop() as stop:
+        checkpoints = Checkpoints(folder / "checkpoint", every)
+        if fresh:
+            clear(folder)
+        elif (done := read_record(folder)) is not None:  # another process finished it meanwhile
+            return done
+        torch.set_num_threads(config["threads"])
+        stream = stream_for(config, **({"progress": on_image} if on_image and config["image_size"] else {}))
+        learner = resumed(config, folder, tell)
+        if learner is None:
+            write_json(folder / "config.json", config)
+            learner = learner_for(config)
+
+        def after_step(learner: Learner) -> None:
+            if stop.is_set():
+                checkpoints.write(learner)
+                place = f"task {learner.current + 1}, step {learner.done}"
+                raise Stopped(f"stopped at {place}; the same command goes on from there ({folder})")
+            if on_step is not None:
+                on_step(learner)
+
+        learned = learner.run(stream, on_step=after_step, checkpoint=checkpoints)
+        record = {**learned.to_json(), "reduced": reduced(config, stream), "finished": True}
+        write_json(folder / "record.json", record)
+        shutil.rmtree(checkpoints.folder, ignore_errors=True)
+        return record
 
 
 def learner_for(config: Config) -> Learner:
@@ -56,6 +91,24 @@ def learner_for(config: Config) -> Learner:
     )
 
 
+def resumed(config: Config, folder: Path, tell: Callable[[str], None] | None) -> Learner | None:
+    """The learner of an unfinished run as its last good checkpoint has it; None where there is none."""
+    checkpoint = folder / "checkpoint"
+    if not any((checkpoint / name).exists() for name in (MANIFEST, PREVIOUS)):
+        return None
+    try:
+        there = json.loads((folder / "config.json").read_text())
+    except (FileNotFoundError, ValueError):
+        there = None
+    if not isinstance(there, dict) or (config_hash(there), there.get("seed")) != (config_hash(config), config["seed"]):
+        raise ValueError(f"{folder} holds a run of another configuration: use --fresh to start over, or another --out")
+    method = find_method(config["method"])(**config["arguments"])
+    try:
+        return Learner.load(checkpoint, method=method, device=config["device"], tell=tell)
+    except ValueError as damage:
+        raise ValueError(f"{damage}; no good checkpoint is left: use --fresh to start over") from None
+
+
 def read_record(folder: Path) -> dict[str, Any] | None:
     """The record of a finished run, or None."""
     try:
@@ -63,3 +116,43 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, ValueError):
         return None
     return record if record.get("finished") else None
+
+
+def clear(folder: Path) -> None:
+    """Forget what a run left."""
+    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+    for name in ("record.json", "config.json"):
+        (folder / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """The folder is this process's alone; another one that wants it is refused."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{folder} is in use by another process: wait for it, or use another --out") from None
+        yield
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[threading.Event]:
+    """An event that is set by Ctrl-C or SIGTERM; a second Ctrl-C stops at once. Elsewhere than in the main thread: never."""
+    event = threading.Event()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if event.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        event.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
