@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from mdmt.benchmarks import archives, sources
+from mdmt.benchmarks import fetch as fetch_module
 from mdmt.benchmarks.fetch import fetch, unpacked
 from mdmt.benchmarks.pickles import read_pickle
 from mdmt.benchmarks.sources import IDX_PARTS, SOURCES, awa2_split, data_folder, locate, substitute
@@ -811,3 +812,19 @@ def test_the_real_data(name):
     if substitute(name, folder) is not None:
         pytest.skip(f"{name} in $MDMT_DATA holds substitute images")
     assert verify(name, folder).structure["train"] == SOURCES[name].counts["train"]
+
+
+def test_imagenet_weights_are_fetched_once_and_verified(server, tmp_path, monkeypatch):
+    content = b"weights" * 100
+    file = replace(fetch_module.IMAGENET_RESNET18, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+    monkeypatch.setattr(fetch_module, "IMAGENET_RESNET18", file)
+    server.files[file.name] = b"others!" * 100
+    with pytest.raises(ValueError, match="is not the published file"):
+        fetch_module.fetch_weights(tmp_path, base=server.url)
+    assert not (tmp_path / "weights" / file.name).exists()
+    server.files[file.name] = content
+    path = fetch_module.fetch_weights(tmp_path, base=server.url)
+    assert path.read_bytes() == content
+    asked = len(server.asked)
+    assert fetch_module.fetch_weights(tmp_path, base=server.url) == path
+    assert len(server.asked) == asked

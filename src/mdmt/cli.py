@@ -40,7 +40,9 @@ def run(
         int | None, typer.Option(help="Bring images to this size, when not the published one.")
     ] = None,
     subset: Annotated[int | None, typer.Option(min=1, help="Train on so many examples of each task.")] = None,
-    weights: Annotated[str | None, typer.Option(help="Start ResNet-18 from a torchvision state dict.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Start ResNet-18 from a torchvision state dict; imagenet fetches it.")
+    ] = None,
     out: Annotated[str, typer.Option(help="Where run folders go.")] = "runs",
     threads: Annotated[int, typer.Option(min=1, help="Threads of one run.")] = 1,
     checkpoint_every: Annotated[

@@ -90,14 +90,18 @@ def measure(learner: Learner) -> None:
     record.weights_sha256 = learner.model.sha256()
 
 
+def fixed_sample(task: Task) -> Tensor:
+    """Indices of the test examples whose features are followed, evenly from all of them."""
+    count = 0 if task.test is None else len(task.test)
+    return torch.linspace(0, count - 1, min(count, DRIFT_SAMPLE)).long()
+
+
 def drift(learner: Learner, name: str) -> float | None:
     """1 - cos between a task's features now and right after it was learned, on a fixed sample of its test examples."""
     task = learner.known.get(name)
     if task is None or task.test is None:
         return None
-    count = len(task.test)
-    sample = torch.linspace(0, count - 1, min(count, DRIFT_SAMPLE)).long()
-    now = features(learner, learner.shown(task, task.test, sample))
+    now = features(learner, learner.shown(task, task.test, fixed_sample(task)))
     before = learner.right_after.setdefault(name, now)
     moved = float((1 - torch.cosine_similarity(now, before)).mean())
     return max(0.0, moved) if math.isfinite(moved) else None  # rounding may give a little less than nothing

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mdmt import evaluation, saving
+from mdmt import evaluation, saving, snapshots
 from mdmt.checkpoints import Checkpoints
 from mdmt.memory import Memory, Ring
 from mdmt.methods import MDMTR
@@ -86,6 +86,7 @@ class Learner:
         self.planned = 0  # tasks of the stream being run
         self.known: dict[str, Task] = {}  # tasks with test examples that this process has seen or was told of
         self.right_after: dict[str, Tensor] = {}  # features of each task's sample right after it was learned
+        self.snapshots: dict[str, Tensor] = {}  # what figures need, when a stream is run
         self.input: tuple[list[int], str] = ([], "")  # shape and kind of an input
         self._model: Model | None = None
         self.optimiser: torch.optim.Optimizer | None = None  # plain SGD needs none, and torch's takes a second to load
@@ -133,6 +134,8 @@ class Learner:
                     self.memory.close_task(labels, lambda index: self.with_features(self.read(task, index)))
         self.open = self.task = None
         evaluation.measure(self)
+        if self.planned:
+            snapshots.snapshot(self)
         if checkpoints is not None:
             checkpoints.write(self)
 

@@ -46,7 +46,8 @@ def learner_state(learner: Learner) -> tuple[Parts, dict[str, Any]]:
         "input": learner.input, "open": learner.open, "done": learner.done, "outputs": model.outputs,
         "record": dataclasses.asdict(learner.record),
     }  # fmt: skip
-    return {"model": numbers, "memory": kept}, rest
+    parts = {"model": numbers, "memory": kept, "snapshots": learner.snapshots}
+    return {name: tensors for name, tensors in parts.items() if tensors}, rest
 
 
 def load_learner(
@@ -90,8 +91,9 @@ def restore(learner: Learner, parts: Parts, rest: dict[str, Any]) -> None:
     if optimised := under("optimiser."):
         learner.optimiser_state().update(optimised)
     learner.right_after = under("right_after.")
+    learner.snapshots = parts.get("snapshots", {})
     learner.load_random_state(parts["model"]["random"])
     for task in rest["tasks"]:
         learner.add_task(task["name"], tuple(task["classes"]), task["rows"])
     learner.open, learner.done, learner.record = rest["open"], rest["done"], Record(**rest["record"])
-    learner.memory.load_state(parts["memory"], rest["memory"]["state"])
+    learner.memory.load_state(parts.get("memory", {}), rest["memory"]["state"])

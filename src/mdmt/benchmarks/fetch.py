@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mdmt.benchmarks.archives import rename_into, unpack
 from mdmt.benchmarks.download import Progress, Unreachable, check_address, download
-from mdmt.benchmarks.sources import DataSet, File, data_folder, find, locate
+from mdmt.benchmarks.sources import IMAGENET_RESNET18, DataSet, File, data_folder, find, locate
 
 
 def fetch(
@@ -53,6 +53,24 @@ def fetch(
             if not any(staging.iterdir()):
                 staging.rmdir()
     return locate(name, folder)
+
+
+def fetch_weights(
+    folder: str | Path | None = None, progress: Progress | None = None, *, base: str | None = None
+) -> Path:
+    """The ImageNet weights of ResNet-18 as torchvision publishes them, downloaded and verified unless they are there."""
+    place = data_folder(folder) / "weights"
+    path = place / IMAGENET_RESNET18.name
+    if path.exists() and wrong(path, IMAGENET_RESNET18) is None:
+        return path
+    with _disk(place):
+        place.mkdir(parents=True, exist_ok=True)
+    with _alone(place, wait=False):
+        try:
+            _one(IMAGENET_RESNET18, place, progress, base)
+        except Unreachable as error:
+            raise ValueError(f"{error}, or put it into {place} by hand") from None
+    return path
 
 
 def unpacked(name: str, folder: str | Path | None = None) -> dict[str, Path]:

@@ -129,6 +129,12 @@ SOURCES = {
 }  # fmt: skip
 
 
+IMAGENET_RESNET18 = File(
+    "resnet18-f37072fd.pth", ("https://download.pytorch.org/models/resnet18-f37072fd.pth",), 46830571,
+    sha256="f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
+)  # fmt: skip
+
+
 def find(name: str) -> DataSet:
     """A data set by name."""
     if name not in SOURCES:

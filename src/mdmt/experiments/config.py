@@ -10,6 +10,7 @@ import sys
 from typing import Any, Literal, get_origin, get_type_hints
 
 from mdmt import benchmarks
+from mdmt.benchmarks.fetch import fetch_weights
 from mdmt.experiments.presets import preset
 from mdmt.methods import METHODS, Method
 from mdmt.tasks import Stream
@@ -57,6 +58,8 @@ def resolve(
     if count is not None and not 1 <= count <= bench.limit:
         raise ValueError(f"tasks={count}: {benchmark} takes 1 to {bench.limit}")
     check_data(bench, data, image_size, subset, weights)
+    if weights == "imagenet":
+        weights = str(fetch_weights(data))
     label = name + (f"[{','.join(f'{k}={v}' for k, v in sorted(asked.items()))}]" if asked else "")
     return {
         "benchmark": benchmark,

@@ -14,12 +14,13 @@ from types import FrameType
 from typing import Any
 
 import torch
+from safetensors.torch import save
 
 from mdmt import backbones, memory
 from mdmt.checkpoints import Checkpoints
 from mdmt.experiments.config import Config, config_hash, find_method, reduced, stream_for
 from mdmt.learner import Learner
-from mdmt.state import MANIFEST, PREVIOUS, write_json
+from mdmt.state import MANIFEST, PREVIOUS, write_file, write_json
 
 
 class Stopped(Exception):
@@ -73,6 +74,7 @@ def run(
 
         learned = learner.run(stream, on_step=after_step, checkpoint=checkpoints)
         record = {**learned.to_json(), "reduced": reduced(config, stream), "finished": True}
+        write_file(folder / "snapshots.safetensors", save(learner.snapshots))
         write_json(folder / "record.json", record)
         shutil.rmtree(checkpoints.folder, ignore_errors=True)
         return record
@@ -121,7 +123,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 def clear(folder: Path) -> None:
     """Forget what a run left."""
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
-    for name in ("record.json", "config.json"):
+    for name in ("record.json", "config.json", "snapshots.safetensors"):
         (folder / name).unlink(missing_ok=True)
 
 
