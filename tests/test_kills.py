@@ -11,7 +11,7 @@ import shutil
 import signal
 import threading
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 import torch
@@ -102,9 +102,17 @@ def killed_at_point(config, out, point, times):
 
 def killed_at_a_moment(config, out, seconds):
     with child(lambda: run(config, out, every=2)) as (pid, ended):
-        timer = threading.Timer(seconds, lambda: os.kill(pid, signal.SIGKILL))
+        handle = os.pidfd_open(pid)  # of this very child, also when its number is given away after its end
+
+        def kill():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+
+        timer = threading.Timer(seconds, kill)
         timer.start()
     timer.cancel()
+    timer.join()
+    os.close(handle)
     return ended[0]
 
 
