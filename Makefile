@@ -15,10 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 run: $(READY)
-	$(BIN)/mdmt run permuted-digits --method van
-	$(BIN)/mdmt run permuted-digits --method mdmt-r
-	$(BIN)/mdmt run permuted-digits --method van --set heads=per-task
-	$(BIN)/mdmt run permuted-digits --method mdmt-r --set heads=per-task
+	$(BIN)/mdmt compare permuted-digits --methods van,ewc,a-gem,er,mega,mdmt-r --tasks 5 --seeds 2
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2
