@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mdmt import cli_data
+from mdmt import cli_compare, cli_data
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,6 +53,7 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Learn a stream of tasks and print A_T, F_T, LCA_10 and LTR."""
+    from mdmt.experiments import tables
     from mdmt.experiments.config import parse_setting, resolve
     from mdmt.experiments.run import folder_of
     from mdmt.experiments.run import run as run_one
@@ -82,12 +83,15 @@ def run(
                 on_step=progress.step, on_image=progress.image, tell=_tell,
             )  # fmt: skip
             records.append(record)
-    result = _result(configs, records, [str(folder_of(c, out)) for c in configs])
+    result = tables.result(configs, records, [str(folder_of(c, out)) for c in configs])
     if json:
         _print_json(result)
     else:
         _print_table(result, records)
 
+
+app.command()(cli_compare.compare)
+app.command()(cli_compare.ablate)
 
 listing = typer.Typer(help="List what there is.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(listing, name="list")
@@ -163,36 +167,11 @@ def _tell(message: str) -> None:
     print(f"mdmt: {message}", file=sys.stderr, flush=True)
 
 
-def _result(configs: list[dict[str, Any]], records: list[dict[str, Any]], folders: list[str]) -> dict[str, Any]:
-    """What `--json` prints for a run."""
-    first = configs[0]
-    return {
-        "benchmark": first["benchmark"],
-        "method": first["method"],
-        "label": first["label"],
-        "reading": first["arguments"].get("reading"),
-        "seeds": [c["seed"] for c in configs],
-        "reduced": records[0].get("reduced"),
-        "metrics": {name: _spread([r["metrics"][name] for r in records]) for name in records[0]["metrics"]},
-        "published": None,
-        "runs": folders,
-    }
-
-
-def _spread(values: list[float | None]) -> dict[str, Any] | None:
-    """Mean and population standard deviation over the runs; None where the metric is not defined."""
-    import statistics
-
-    numbers = [v for v in values if v is not None]
-    if len(numbers) < len(values):
-        return None
-    return {"mean": statistics.fmean(numbers), "std": statistics.pstdev(numbers), "runs": numbers}
-
-
 def _print_table(result: dict[str, Any], records: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from mdmt.experiments.tables import format_metric
     from mdmt.metrics import FORMULAS
 
     tasks, seeds = len(records[0]["tasks"]), result["seeds"]
@@ -211,19 +190,6 @@ def _print_table(result: dict[str, Any], records: list[dict[str, Any]]) -> None:
     console.print(table)
     for folder in result["runs"]:
         console.print(folder, style="dim", markup=False, highlight=False, soft_wrap=True)
-
-
-def format_metric(name: str, spread: dict[str, Any] | None) -> str:
-    """A metric as tables print it: A_T in percent; the spread when there are several runs.
-
-    >>> format_metric("A_T", {"mean": 0.8951, "std": 0.002, "runs": [0.8931, 0.8971]})
-    '89.51 ± 0.20'
-    """
-    if spread is None:
-        return "-"
-    factor, digits = (100, 2) if name == "A_T" else (1, 3)
-    mean = f"{spread['mean'] * factor:.{digits}f}"
-    return mean if len(spread["runs"]) == 1 else f"{mean} ± {spread['std'] * factor:.{digits}f}"
 
 
 class _Progress:

@@ -45,7 +45,7 @@ def resolve(
     if reading is not None:
         asked["reading"] = reading
     made = find_method(name)
-    hints = {k: h for k, h in get_type_hints(made, localns={"Learner": Any}).items() if k in made.__dataclass_fields__}  # type: ignore[attr-defined]
+    hints = argument_types(made)
     allowed = {**LEARNING, **hints}
     for key in asked:
         if key not in allowed:
@@ -81,6 +81,12 @@ def resolve(
         "device": "cpu",
         "label": label,
     }
+
+
+def argument_types(made: type[Method]) -> dict[str, Any]:
+    """The arguments of a method, with their types."""
+    fields = made.__dataclass_fields__  # type: ignore[attr-defined]
+    return {k: hint for k, hint in get_type_hints(made, localns={"Learner": Any}).items() if k in fields}
 
 
 def check_data(
