@@ -17,9 +17,11 @@ import pytest
 
 from mdmt.cli import main
 from mdmt.experiments import render, tables
+from mdmt.experiments.ablation import VARIANTS
 from mdmt.experiments.config import resolve
+from mdmt.experiments.run import folder_of
 from mdmt.experiments.sweep import Outcome, _ending, count, sweep
-from mdmt.published import published
+from mdmt.published import published, table
 
 SMALL = ["--tasks", "2", "--seeds", "2", "--set", "reference_batch=8", "--workers", "2", "--quiet"]
 METRICS = ("A_T", "F_T", "LCA_10", "LTR")
@@ -340,13 +342,40 @@ def test_two_variants_that_name_the_same_run_share_it(tmp_path):
     assert len(list(tmp_path.glob("*/*/*/*/record.json"))) == 1
 
 
-def test_ablate_has_the_ten_rows_of_table_2(tmp_path, capsys):
-    arguments = ["ablate", "permuted-digits", "--tasks", "1", "--seeds", "1", "--set", "reference_batch=8"]
+def finish(config, out, metrics, reduced=None):
+    """Leave a run folder as if it had been run."""
+    folder = folder_of(config, out)
+    folder.mkdir(parents=True)
+    record = {"metrics": metrics, "seconds": 1.0, "memory_bytes": 0, "reduced": reduced, "finished": True}
+    (folder / "record.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("reduced", [None, {"images": "substitute"}])
+def test_ablate_has_the_ten_rows_of_table_2(reduced, tmp_path, capsys):
+    for number, variant in enumerate(VARIANTS):
+        config = resolve("split-cifar", variant)
+        finish(config, tmp_path, dict.fromkeys(METRICS, number / 10), reduced)
+    arguments = ["ablate", "split-cifar", "--seeds", "1", "--out", str(tmp_path)]
+    assert main([*arguments, "--json", "--against", VARIANTS[-1]]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["failed"] == []
+    assert [row["metrics"]["A_T"]["mean"] for row in found["rows"]] == [n / 10 for n in range(10)]
+    assert found["rows"][0]["label"] == "mdmt-r[competitors=own,distance=none,head=linear]"
+    assert found["rows"][0]["differences"]["A_T"]["mean"] == pytest.approx(-0.9)
+    beside = [row["published"] and row["published"]["A_T"]["mean"] for row in found["rows"]]
+    assert beside == ([row["A_T"]["mean"] for row in table("table2")["rows"]] if reduced is None else [None] * 10)
+    assert main([*arguments, "--quiet"]) == 0
+    assert ("68.64 ± 1.35" in capsys.readouterr().out) == (reduced is None)
     assert main([*arguments, "--set", "distance=mse"]) == 2
     assert "each has its own" in capsys.readouterr().err
-    assert main([*arguments, "--json", "--out", str(tmp_path)]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert len(found["rows"]) == 10
-    assert found["failed"] == []
-    assert found["rows"][0]["label"] == "mdmt-r[competitors=own,distance=none,head=linear,reference_batch=8]"
-    assert all(row["published"] is None for row in found["rows"])
+
+
+def test_compare_puts_table_1_beside_full_runs(tmp_path, capsys):
+    for variant in ("a-gem", "mdmt-r", "mdmt-r[distance=none]"):
+        finish(resolve("split-cifar", variant), tmp_path, dict.fromkeys(METRICS, 0.5))
+    arguments = ["compare", "split-cifar", "--methods", "a-gem,mdmt-r,mdmt-r[distance=none]", "--seeds", "1"]
+    assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
+    beside = [row["published"] for row in json.loads(capsys.readouterr().out)["rows"]]
+    assert beside == [published("split-cifar", "a-gem"), published("split-cifar", "mdmt-r"), None]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    assert "69.20 ± 1.60" in capsys.readouterr().out

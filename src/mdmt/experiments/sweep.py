@@ -178,7 +178,18 @@ def _work(pipe: Connection, config: Config, out: str, fresh: bool) -> None:
     except Exception as error:
         if os.environ.get("MDMT_TRACEBACK"):
             traceback.print_exc()
-        pipe.send(("failed", (str(error) or type(error).__name__).splitlines()[0]))
+        pipe.send(("failed", _reason(error)))
+
+
+def _reason(error: Exception) -> str:
+    """An error as one line; what nobody foresaw goes with its name.
+
+    >>> _reason(ValueError("lr=-1: must be more than 0")), _reason(KeyError("x"))
+    ('lr=-1: must be more than 0', "KeyError: 'x'")
+    """
+    line = (str(error).strip().splitlines() or [""])[0]
+    foreseen = isinstance(error, (ValueError, FloatingPointError, OSError)) and line
+    return line if foreseen else f"{type(error).__name__}: {line}"
 
 
 def _end_with_parent() -> None:
