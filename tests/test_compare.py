@@ -33,6 +33,11 @@ def out(tmp_path_factory):
     return str(tmp_path_factory.mktemp("runs"))
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 def compare(out, capsys, *more, methods="van,er", code=0):
     assert main(["compare", "permuted-digits", "--methods", methods, "--out", out, *SMALL, *more]) == code
     return capsys.readouterr()
@@ -122,6 +127,13 @@ def test_the_table_and_the_lines_while_it_runs(out, tmp_path, capsys):
     assert "van, seed 1234: started\n" in err
     assert re.search(r"van, seed 1234: A_T \d+\.\d\d %, \d+\.\d s\n", err)
     assert "\nmdmt: failed: van[lr=1e30], seed 1234: task 'permutation 1', step 1: the loss is not finite" in err
+
+
+def test_a_narrow_screen_folds_the_label_and_keeps_the_numbers(out, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = compare(out, capsys).out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert len(re.findall(r"\d+\.\d+ ± \d+\.\d+", next(line for line in lines if line.startswith("er[")))) == 4
 
 
 def test_markdown(out, capsys):

@@ -104,9 +104,10 @@ def rich_table(grid: Grid, width: int) -> Any:
 
     widest = [max(map(len, column)) for column in zip(grid[0], *grid[1], strict=True)]
     gap = 2 if sum(widest) + 2 * len(widest) <= width else 1
+    whole = sum(widest[1:]) + gap * len(widest) + 8 <= width  # then it is the label that is folded, not the numbers
     table = Table(box=None, header_style="bold", padding=(0, gap, 0, 0), pad_edge=False)
     for i, head in enumerate(grid[0]):
-        table.add_column(head, justify="left" if i == 0 else "right", overflow="fold")
+        table.add_column(head, justify="left" if i == 0 else "right", overflow="fold", no_wrap=whole and i > 0)
     for line in grid[1]:
         table.add_row(*map(Text, line))
     return table
