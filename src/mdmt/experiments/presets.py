@@ -2,7 +2,8 @@
 
 Sources: `published` (the paper), `script` (the public programs behind its numbers), `ours`. The digits have no published
 settings: theirs are those of Permuted MNIST and Split CIFAR, and are ours all the same. Three differ: MER's are small, since
-its published ones take days; EWC's and PI's strengths were picked on seeds 2001 to 2004, which nothing else uses.
+its published ones take days, and were not tuned; EWC's rate and strength were picked on seeds 2001 to 2004; PI's strength is
+one that an earlier trial found to stay finite.
 """
 
 from __future__ import annotations
