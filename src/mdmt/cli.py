@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mdmt import cli_compare, cli_data
+from mdmt import cli_options as given
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,31 +27,23 @@ app = typer.Typer(
 
 @app.command()
 def run(
-    benchmark: Annotated[str, typer.Argument(help="What to learn: see `mdmt list benchmarks`.")] = "permuted-digits",
-    method: Annotated[
-        str, typer.Option(help="A method, a variant such as 'mdmt-r[distance=none]', or module:Class.")
-    ] = "mdmt-r",
-    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 1234,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, one run each.")] = 1,
-    tasks: Annotated[int | None, typer.Option(help="How many tasks, when not all.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting as key=value; may be repeated.")] = None,
-    reading: Annotated[str | None, typer.Option(help="Of the paper, for mdmt-r: code or paper.")] = None,
-    data: Annotated[str | None, typer.Option(help="Where data sets lie, or your folder of images.")] = None,
-    image_size: Annotated[
-        int | None, typer.Option(help="Bring images to this size, when not the published one.")
-    ] = None,
-    subset: Annotated[int | None, typer.Option(min=1, help="Train on so many examples of each task.")] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="Start ResNet-18 from a torchvision state dict; imagenet fetches it.")
-    ] = None,
-    out: Annotated[str, typer.Option(help="Where run folders go.")] = "runs",
-    threads: Annotated[int, typer.Option(min=1, help="Threads of one run.")] = 1,
-    checkpoint_every: Annotated[
-        int | None, typer.Option(min=1, help="Steps between checkpoints; by default by the clock.")
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over what was finished or interrupted before.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    benchmark: given.Benchmark = "permuted-digits",
+    method: given.Method = "mdmt-r",
+    seed: given.Seed = 1234,
+    seeds: given.Seeds = 1,
+    tasks: given.Tasks = None,
+    set_: given.Set = None,
+    reading: given.Reading = None,
+    data: given.Data = None,
+    image_size: given.ImageSize = None,
+    subset: given.Subset = None,
+    weights: given.Weights = None,
+    out: given.Out = "runs",
+    threads: given.Threads = 1,
+    checkpoint_every: given.CheckpointEvery = None,
+    fresh: given.Fresh = False,
+    json: given.Json = False,
+    quiet: given.Quiet = False,
 ) -> None:
     """Learn a stream of tasks and print A_T, F_T, LCA_10 and LTR."""
     from mdmt.experiments import tables

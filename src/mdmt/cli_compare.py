@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+from mdmt import cli_options as given
 
 if TYPE_CHECKING:
     from mdmt.experiments.config import Config
     from mdmt.experiments.tables import Row
 
-Benchmark = Annotated[str, typer.Argument(help="What to learn: see `mdmt list benchmarks`.")]
-Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, one run each.")]
-Seed = Annotated[int, typer.Option(min=0, help="The first seed.")]
-Tasks = Annotated[int | None, typer.Option(help="How many tasks, when not all.")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", help="key=value, for the methods that have it; may be repeated.")
-]
-Data = Annotated[str | None, typer.Option(help="Where data sets lie, or your folder of images.")]
-ImageSize = Annotated[int | None, typer.Option(help="Bring images to this size, when not the published one.")]
-Subset = Annotated[int | None, typer.Option(min=1, help="Train on so many examples of each task.")]
-Weights = Annotated[str | None, typer.Option(help="Start ResNet-18 from a torchvision state dict.")]
-Out = Annotated[str, typer.Option(help="Where run folders go.")]
-Workers = Annotated[str, typer.Option(help="Runs at a time: a number, or auto for one per core.")]
-Threads = Annotated[int, typer.Option(min=1, help="Threads of one run.")]
-Against = Annotated[str | None, typer.Option(help="Also print differences to this row, paired by seed.")]
-Format = Annotated[str, typer.Option("--format", help="table, markdown, latex or csv.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Run again what was finished before.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
-
 
 def compare(
-    benchmark: Benchmark = "permuted-digits",
-    methods: Annotated[
-        str, typer.Option(help="all, or a list of methods and variants: van,er,'mdmt-r[distance=none]'.")
-    ] = "all",
-    seeds: Seeds = 5,
-    seed: Seed = 1234,
-    tasks: Tasks = None,
-    set_: Set = None,
-    data: Data = None,
-    image_size: ImageSize = None,
-    subset: Subset = None,
-    weights: Weights = None,
-    out: Out = "runs",
-    workers: Workers = "auto",
-    threads: Threads = 1,
-    against: Against = None,
-    format_: Format = "table",
-    fresh: Fresh = False,
-    json: Json = False,
-    quiet: Quiet = False,
+    benchmark: given.Benchmark = "permuted-digits",
+    methods: given.Methods = "all",
+    seeds: given.Seeds = 5,
+    seed: given.Seed = 1234,
+    tasks: given.Tasks = None,
+    set_: given.Set = None,
+    data: given.Data = None,
+    image_size: given.ImageSize = None,
+    subset: given.Subset = None,
+    weights: given.Weights = None,
+    out: given.Out = "runs",
+    workers: given.Workers = "auto",
+    threads: given.Threads = 1,
+    against: given.Against = None,
+    format_: given.Format = "table",
+    fresh: given.Fresh = False,
+    json: given.Json = False,
+    quiet: given.Quiet = False,
 ) -> None:
     """Compare methods (Table 1): every metric, mean and std over seeds, the published value beside it."""
     from mdmt.experiments.variants import split_methods
@@ -66,23 +46,23 @@ def compare(
 
 
 def ablate(
-    benchmark: Benchmark = "split-cifar",
-    seeds: Seeds = 5,
-    seed: Seed = 1234,
-    tasks: Tasks = None,
-    set_: Set = None,
-    data: Data = None,
-    image_size: ImageSize = None,
-    subset: Subset = None,
-    weights: Weights = None,
-    out: Out = "runs",
-    workers: Workers = "auto",
-    threads: Threads = 1,
-    against: Against = None,
-    format_: Format = "table",
-    fresh: Fresh = False,
-    json: Json = False,
-    quiet: Quiet = False,
+    benchmark: given.Benchmark = "split-cifar",
+    seeds: given.Seeds = 5,
+    seed: given.Seed = 1234,
+    tasks: given.Tasks = None,
+    set_: given.Set = None,
+    data: given.Data = None,
+    image_size: given.ImageSize = None,
+    subset: given.Subset = None,
+    weights: given.Weights = None,
+    out: given.Out = "runs",
+    workers: given.Workers = "auto",
+    threads: given.Threads = 1,
+    against: given.Against = None,
+    format_: given.Format = "table",
+    fresh: given.Fresh = False,
+    json: given.Json = False,
+    quiet: given.Quiet = False,
 ) -> None:
     """What the parts of MDMT-R are worth (Table 2): softmax, margins, distillation."""
     from mdmt.experiments.ablation import VARIANTS

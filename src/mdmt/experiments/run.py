@@ -38,7 +38,7 @@ def run(
     out: str | Path,
     *,
     fresh: bool = False,
-    every: int | None = None,
+    every: int | str | None = None,
     on_step: Callable[[Learner], None] | None = None,
     on_image: Callable[[int, int], None] | None = None,
     tell: Callable[[str], None] | None = None,
@@ -46,7 +46,7 @@ def run(
     """Do a run and give its record.
 
     A finished run is read, an unfinished one goes on from its last checkpoint, unless `fresh`. `every` is the number of steps
-    between checkpoints, by default by the clock. `tell` is told what a person should know, such as a damaged checkpoint.
+    or the time between checkpoints. `tell` is told what a person should know, such as a damaged checkpoint.
     """
     folder = folder_of(config, out)
     if not fresh and (done := read_record(folder)) is not None:
