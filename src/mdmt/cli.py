@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mdmt import cli_compare, cli_data
+from mdmt import cli_compare, cli_data, cli_report
 from mdmt import cli_options as given
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ def run(
 
 app.command()(cli_compare.compare)
 app.command()(cli_compare.ablate)
+app.command()(cli_report.report)
+app.command()(cli_report.watch)
 
 listing = typer.Typer(help="List what there is.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(listing, name="list")

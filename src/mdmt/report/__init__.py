@@ -1,0 +1,1 @@
+"""One page that shows what a study found, from run folders alone."""

@@ -1,0 +1,164 @@
+"""One run folder: a finished run, or the reason why there is none.
+
+Whatever lies in a folder may be unfinished, damaged or not ours; nothing of it is trusted before it is checked.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdmt.experiments.tables import METRICS
+from mdmt.metrics import BETA
+
+Array = NDArray[np.float64]
+Snapshots = dict[str, NDArray[Any]]
+TEXTS = ("benchmark", "method", "label", "heads")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run."""
+
+    folder: Path
+    config: dict[str, Any]
+    record: dict[str, Any]
+
+    @cached_property
+    def accuracy(self) -> Array:
+        """T x T, NaN where nothing was evaluated."""
+        return np.array(self.record["accuracy"], dtype=float)
+
+    @cached_property
+    def drift(self) -> Array:
+        """T x T, NaN where nothing was measured."""
+        return np.array(self.record["drift"], dtype=float)
+
+    @cached_property
+    def curve(self) -> Array:
+        """Z_0..Z_10, a row per task."""
+        return np.array(self.record["curve"], dtype=float).reshape(-1, BETA + 1)
+
+    @cached_property
+    def snapshots(self) -> Snapshots:
+        """Features and head along learning; empty where they are missing or damaged."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        try:
+            return load_file(self.folder / "snapshots.safetensors")
+        except (OSError, SafetensorError, ValueError):
+            return {}
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A run folder that has nothing to show yet, or never will."""
+
+    folder: Path
+    name: str
+    reason: str
+    running: bool = False
+
+
+def find(runs: Path) -> list[Path]:
+    """The run folders under a folder, or the folder itself."""
+    found = {path.parent for name in ("config.json", "record.json") for path in runs.rglob(name)}
+    return sorted(folder for folder in found if "checkpoint" not in folder.relative_to(runs).parts)
+
+
+def read_run(folder: Path) -> Run | Absent:
+    """One run folder."""
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        check_config(config)
+    except (OSError, ValueError) as error:
+        return Absent(folder, folder.name, f"config.json cannot be read: {_line(error)}")
+    try:
+        record = json.loads((folder / "record.json").read_text())
+    except FileNotFoundError:
+        return _unfinished(folder, config)
+    except (OSError, ValueError) as error:
+        return Absent(folder, name_of(config), f"record.json cannot be read: {_line(error)}")
+    run = Run(folder, config, record)
+    try:
+        check_record(run)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return Absent(folder, name_of(config), f"record.json is not a record: {_line(error)}")
+    return run
+
+
+def check_config(config: Any) -> None:
+    """Refuse what lacks the keys that are used here."""
+    if not isinstance(config, dict):
+        raise ValueError("not an object")
+    for key in TEXTS:
+        if not isinstance(config.get(key), str):
+            raise ValueError(f"{key} is missing")
+    if not isinstance(config.get("seed"), int) or not isinstance(config.get("arguments"), dict):
+        raise ValueError("seed or arguments are missing")
+
+
+def check_record(run: Run) -> None:
+    """Refuse what has other shapes than a finished record."""
+    record = run.record
+    if record["finished"] is not True:
+        raise ValueError("it does not say that the run finished")
+    size = len(record["tasks"])
+    if size < 1 or not all(isinstance(task["name"], str) for task in record["tasks"]):
+        raise ValueError("it has no tasks")
+    for name in ("accuracy", "drift"):
+        if getattr(run, name).shape != (size, size):
+            raise ValueError(f"{name} is not {size} x {size}")
+    numbers = [
+        record["seconds"],
+        record["memory_bytes"],
+        *(v for n in METRICS if (v := record["metrics"][n]) is not None),
+    ]
+    values = np.concatenate(
+        [np.array(numbers, dtype=float), run.accuracy.ravel(), run.drift.ravel(), run.curve.ravel()]
+    )
+    if np.isinf(values).any() or np.isnan(values[: len(numbers)]).any():
+        raise ValueError("it has numbers that are not finite")
+
+
+def _unfinished(folder: Path, config: dict[str, Any]) -> Absent:
+    running = held(folder)
+    try:
+        state = json.loads((folder / "checkpoint" / "state.json").read_text())["state"]
+        done = (
+            f"; {len(state['record']['accuracy'])} of {config.get('tasks') or '?'} tasks learned at its last checkpoint"
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        done = "; it left no checkpoint" if not running else ""
+    return Absent(
+        folder, name_of(config), ("running now" if running else "stopped or failed before its end") + done, running
+    )
+
+
+def held(folder: Path) -> bool:
+    """Whether a process is at work there: it holds the lock."""
+    try:
+        with open(folder / ".lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def name_of(config: dict[str, Any]) -> str:
+    """A run for people."""
+    return f"{config['label']} on {config['benchmark']}, seed {config['seed']}"
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

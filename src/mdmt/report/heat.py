@@ -1,0 +1,119 @@
+"""Heat maps as tables: each cell a number, a shade and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mdmt.report import compare
+from mdmt.report.features import centre_angles, class_centres, first_run
+from mdmt.report.folders import Array
+from mdmt.report.study import Entry, Study
+
+MOST = 40  # tasks in one map; of longer streams so many are shown, evenly
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a map shows at one place."""
+
+    text: str
+    shade: int  # 0 to 100; below zero: the other colour, where there are two
+    says: str
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A map with the names of its columns and rows."""
+
+    label: str
+    columns: Sequence[str]
+    rows: list[tuple[str, list[Cell | None]]]
+    dense: bool = False  # too many for numbers in the cells
+    breaks: frozenset[int] = frozenset()  # columns and rows that begin a new group
+    most: str = ""  # what the strongest colour stands for
+
+
+def shown(tasks: int) -> list[int]:
+    """The tasks that a map has room for, counted from 0; the first and the last among them."""
+    return sorted({round(k) for k in np.linspace(0, tasks - 1, min(tasks, MOST))})
+
+
+def task_map(entry: Entry, values: Array, text: Callable[[float], str], scale: float, words: str) -> Heat:
+    """A map of mean values over seeds: after task i (rows), of task j (columns)."""
+    mean, std = values.mean(axis=0), values.std(axis=0)
+    numbers = shown(len(mean))
+    rows: list[tuple[str, list[Cell | None]]] = []
+    for i in numbers:
+        cells: list[Cell | None] = []
+        for j in numbers:
+            spread = f" ± {text(std[i, j])}" if len(values) > 1 else ""
+            says = f"{words.format(j=j + 1, i=i + 1)}: {text(mean[i, j])}{spread}"
+            cells.append(
+                Cell(text(mean[i, j]), _percent(mean[i, j] / scale), says) if np.isfinite(mean[i, j]) else None
+            )
+        rows.append((str(i + 1), cells))
+    return Heat(entry.label, [str(j + 1) for j in numbers], rows, most=text(scale))
+
+
+def _percent(value: float) -> int:
+    return round(100 * min(1.0, max(0.0, value)))
+
+
+def accuracies(study: Study) -> list[Heat]:
+    """The accuracy matrices, as in the paper's appendix."""
+    words = "accuracy on task {j} after task {i} (%)"
+    return [
+        task_map(e, 100 * np.array([r.accuracy for r in e.runs]), lambda v: f"{v:.1f}", 100.0, words)
+        for e in study.entries
+    ]
+
+
+def drifts(study: Study) -> list[Heat]:
+    """How far each task's features have moved, after each task; one scale for all methods."""
+    found = [(entry, np.array([run.drift for run in entry.runs])) for entry in study.entries]
+    finite = np.concatenate([values[np.isfinite(values)] for _, values in found])
+    most = float(finite.max()) if len(finite) and finite.max() > 0 else 1.0
+    words = "drift of task {j} after task {i}"
+    return [
+        task_map(entry, values, lambda v: f"{v:.3f}", most, words)
+        for entry, values in found
+        if len(values[0]) > 1 and np.isfinite(values).any()
+    ]
+
+
+def centres(study: Study) -> tuple[list[Heat], bool]:
+    """Fig. 3b: angles between class centres; and whether these are class means for want of heads of their own."""
+    made = []
+    found = [(entry, centres) for entry in study.entries if (centres := class_centres(first_run(entry))) is not None]
+    most = max((float(centre_angles(vectors).max()) for _, (_, vectors, _) in found), default=1.0) or 1.0
+    for entry, (names, vectors, _) in found:
+        angles = centre_angles(vectors)
+        groups = [name.split(",")[0] for name in names]
+        rows: list[tuple[str, list[Cell | None]]] = []
+        for i, name in enumerate(names):
+            cells: list[Cell | None] = [
+                Cell(f"{a:.0f}", _percent(a / most), f"{name} and {names[j]}: {a:.1f}°")
+                for j, a in enumerate(angles[i])
+            ]
+            rows.append((name, cells))
+        breaks = frozenset(i for i in range(1, len(groups)) if groups[i] != groups[i - 1])
+        made.append(Heat(entry.label, names, rows, dense=True, breaks=breaks, most=f"{most:.0f}°"))
+    return made, any(shared for _, (_, _, shared) in found)
+
+
+def pairs(study: Study) -> Heat:
+    """A_T of each method less that of each other."""
+    means, words = compare.pairs(study)
+    most = float(np.nanmax(np.abs(means))) if np.isfinite(means).any() else 0.0
+    names = [entry.label for entry in study.entries]
+    rows: list[tuple[str, list[Cell | None]]] = []
+    for i, name in enumerate(names):
+        cells: list[Cell | None] = [
+            Cell(f"{v:+.1f}", round(100 * v / most) if most else 0, words[i][j]) if np.isfinite(v) else None
+            for j, v in enumerate(means[i])
+        ]
+        rows.append((name, cells))
+    return Heat("A_T, row less column", names, rows)

@@ -1,0 +1,63 @@
+"use strict";
+// Tables are sorted by a click on a head: numbers first, what is missing last.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => {
+    const down = head.getAttribute("aria-sort") === "none" ? column > 0 : head.getAttribute("aria-sort") === "ascending";
+    const body = table.tBodies[0];
+    const key = (row) => column ? row.cells[column].dataset.value : row.cells[0].textContent;
+    const order = (a, b) => {
+      const [x, y] = [key(a), key(b)];
+      if (x === "" || y === "") return (x === "") - (y === "");
+      const less = column ? x - y : x.localeCompare(y);
+      return down ? -less : less;
+    };
+    body.append(...[...body.rows].sort(order));
+    heads.forEach((h) => h.setAttribute("aria-sort", "none"));
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+  }));
+}
+// A cell of a heat map tells its sentence when it is pointed at, touched, or reached with the arrow keys.
+const tip = document.getElementById("tip");
+let at = null;
+function tell(cell) {
+  if (at) at.classList.remove("at");
+  at = cell && cell.closest("td[title], td[data-says]");
+  tip.hidden = !at;
+  if (!at) return;
+  if (at.title) { at.dataset.says = at.title; at.removeAttribute("title"); }  // else the browser shows it a second time
+  tip.textContent = at.dataset.says;
+  at.classList.add("at");
+  const box = at.getBoundingClientRect();
+  tip.style.left = Math.max(4, Math.min(box.left, innerWidth - tip.offsetWidth - 4)) + "px";
+  tip.style.top = (box.top > tip.offsetHeight + 8 ? box.top - tip.offsetHeight - 5 : box.bottom + 5) + "px";
+}
+const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+for (const map of document.querySelectorAll("table.heat")) {
+  map.addEventListener("pointerover", (event) => tell(event.target));
+  map.addEventListener("pointerleave", () => tell(null));
+  map.addEventListener("blur", () => tell(null));
+  map.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") tell(null);
+    const step = steps[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const rows = map.tBodies[0].rows;
+    const here = at && map.contains(at) ? [at.parentNode.sectionRowIndex, at.cellIndex] : [-step[0], 1 - step[1]];
+    const row = rows[Math.max(0, Math.min(rows.length - 1, here[0] + step[0]))];
+    const cell = row.cells[Math.max(1, Math.min(row.cells.length - 1, here[1] + step[1]))];
+    if (cell.title || cell.dataset.says) { cell.scrollIntoView({ block: "nearest", inline: "nearest" }); tell(cell); }
+  });
+}
+addEventListener("scroll", () => tell(null), { passive: true });
+// Pointing at a name in a legend dims the other lines.
+for (const button of document.querySelectorAll(".legend button")) {
+  const chart = button.closest("figure");
+  const pick = (on) => {
+    chart.classList.toggle("pick", on);
+    for (const part of chart.querySelectorAll(`[data-series="${button.dataset.for}"], [data-spread="${button.dataset.for}"]`)) part.classList.toggle("on", on);
+  };
+  for (const name of ["pointerenter", "focus"]) button.addEventListener(name, () => pick(true));
+  for (const name of ["pointerleave", "blur"]) button.addEventListener(name, () => pick(false));
+}
+if (innerWidth < 1100) document.querySelector("nav details").open = false;

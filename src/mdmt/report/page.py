@@ -1,0 +1,143 @@
+"""The page: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from mdmt.experiments.render import heading
+from mdmt.experiments.tables import METRICS, format_metric
+from mdmt.metrics import FORMULAS
+from mdmt.report import compare, features, figures, heat, panels, series, tsne, words
+from mdmt.report.command import commands
+from mdmt.report.folders import Absent
+from mdmt.report.series import Chart
+from mdmt.report.study import Study
+from mdmt.report.style import TASKS, VARIABLES, Style, styles
+
+MEANINGS = {
+    "A_T": "mean accuracy over all tasks after the last one; higher is better",
+    "F_T": "how much of the best accuracy was lost in the end; lower is better",
+    "LCA_10": "how fast a new task is learned in its first ten mini-batches; higher is better",
+    "LTR": "accuracy lost, weighted by how long ago the task was learned; lower is better",
+}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A study with everything that takes time to make."""
+
+    study: Study
+    number: int
+    charts: dict[str, Chart]
+    clouds: dict[str, panels.Clouds]  # Fig. 5 and 6
+
+
+def charts_of(study: Study) -> dict[str, Chart]:
+    """All charts that a study has numbers for, by name."""
+    made = [
+        series.trend(study), series.forgetting(study), series.learning_speed(study), features.angles(study),
+        series.drift(study), *series.cost(study),
+    ]  # fmt: skip
+    return {chart.name: chart for chart in made if chart is not None}
+
+
+def clouds_of(study: Study, cache: Path | None, *, compute: bool = True) -> dict[str, panels.Clouds]:
+    """The points of Fig. 5 and 6, method by method; methods without features are left out."""
+    found: dict[str, panels.Clouds] = {}
+    for name, groups in (("fig5", features.groups_by_task), ("fig6", features.groups_by_time)):
+        planes = {e.label: tsne.embed(groups(features.first_run(e)), cache, compute=compute) for e in study.entries}
+        found[name] = {label: points for label, points in planes.items() if points is not None}
+    return found
+
+
+def drawings(studies: list[Study], cache: Path | None, *, compute: bool = True) -> list[Drawing]:
+    """Everything that the page and the files show."""
+    return [
+        Drawing(study, number, charts_of(study), clouds_of(study, cache, compute=compute))
+        for number, study in enumerate(studies)
+    ]
+
+
+def render(drawn: list[Drawing], absent: list[Absent], *, where: str, watched: str = "") -> str:
+    """The page as text. A watched page has a version and asks its own server for news; any other asks nobody anything."""
+    look = styles([d.study for d in drawn])
+    script, css = _text("page.js"), _text("page.css")
+    if watched:
+        script += _text("watch.js")
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(_text("page.html"))
+    return template.render(
+        studies=[_context(d, look) for d in drawn],
+        absent=absent,
+        where=where,
+        watched=watched,
+        css=Markup(css),
+        script=Markup(script),
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        metrics=[{"name": n, "head": heading(n), "formula": FORMULAS[n], "meaning": MEANINGS[n]} for n in METRICS],
+    )
+
+
+def _text(name: str) -> str:
+    return (files("mdmt.report") / name).read_text()
+
+
+def _context(drawn: Drawing, look: dict[str, Style]) -> dict[str, Any]:
+    """What the template shows of a study."""
+    study, prefix = drawn.study, f"s{drawn.number}"
+    centres, shared = heat.centres(study)
+    best = max(study.entries, key=compare.accuracy)
+    return {
+        "id": prefix,
+        "title": study.title,
+        "study": study,
+        "setup": words.setup(study),
+        "commands": commands(study),
+        "best": {"label": best.label, "value": format_metric("A_T", best.row["metrics"]["A_T"])},
+        "table": words.table(study),
+        "charts": {name: _chart(chart, prefix, look) for name, chart in drawn.charts.items()},
+        "clouds": {name: _clouds(name, found, prefix) for name, found in drawn.clouds.items()},
+        "matrices": heat.accuracies(study),
+        "drifts": heat.drifts(study),
+        "centres": centres,
+        "centres_shared": shared,
+        "pairs": heat.pairs(study),
+        "differences": words.differences(study),
+        "methods": words.methods(study),
+        "swatches": {e.label: Markup(figures.swatch(look[e.label])) for e in study.entries},
+        "followed": words.followed(study),
+    }
+
+
+def _chart(chart: Chart, prefix: str, look: dict[str, Style]) -> dict[str, Any]:
+    """A chart with its text alternative."""
+    figure = figures.inline(figures.draw(chart, look), f"{prefix}-{chart.name}")
+    return {
+        "id": f"{prefix}-{chart.name}",
+        "chart": chart,
+        "svg": Markup(figure),
+        "labels": [one.label for one in chart.series],
+        "data": words.chart_rows(chart),
+    }
+
+
+def _clouds(name: str, found: panels.Clouds, prefix: str) -> list[dict[str, Any]]:
+    """Panels of Fig. 5 or 6, a method each."""
+    return [
+        {
+            "label": label,
+            "svg": Markup(figures.inline(panels.scatter(groups), f"{prefix}-{name}-{i}")),
+            "groups": [
+                (group, VARIABLES[TASKS[k % 3]], len(points)) for k, (group, points) in enumerate(groups.items())
+            ],
+        }
+        for i, (label, groups) in enumerate(found.items())
+    ]

@@ -1,0 +1,74 @@
+"""A colour, a line and a marker for each method: the same everywhere, and told apart without colour too.
+
+The colours are those of Okabe and Ito, the lighter ones darkened until they can be read on white. On the page they are CSS
+variables, which have lighter values on a dark screen. Methods that rehearse have whole lines, the others broken ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mdmt.report.study import Study
+
+INK, GRID = "#1b1f24", "#d5d9de"  # text and axes; lines behind the data
+BLUE, RED, GREEN, PINK, SKY, AMBER, GREY = "#0072b2", "#d55e00", "#009e73", "#c0609a", "#2d93cf", "#b98000", "#5b6570"
+COLOURS = (BLUE, RED, GREEN, PINK, SKY, AMBER, GREY)
+TASKS = ("#5b3fa8", "#1d9a8a", "#a8324e")  # first, middle, last task: not the colours of methods
+TASK_MARKERS = ("o", "^", "s")
+
+
+Line = Literal["-", "--", "-.", ":"]
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a method is drawn."""
+
+    colour: str
+    line: Line  # as matplotlib names it
+    marker: str
+
+    @property
+    def variable(self) -> str:
+        """Its colour on the page."""
+        return VARIABLES[self.colour]
+
+
+VARIABLES = {
+    **{colour: f"var(--c{i})" for i, colour in enumerate(COLOURS)},
+    **{colour: f"var(--t{i})" for i, colour in enumerate(TASKS)},
+    INK: "currentColor",
+    GRID: "var(--line)",
+}
+METHODS = {
+    "joint": Style(GREY, ":", "*"),
+    "van": Style(GREY, "--", "x"),
+    "ewc": Style(BLUE, "--", "v"),
+    "mas": Style(GREEN, "--", "<"),
+    "rwalk": Style(PINK, "--", ">"),
+    "pi": Style(SKY, "--", "h"),
+    "mer": Style(AMBER, "-", "P"),
+    "gem": Style(SKY, "-", "D"),
+    "a-gem": Style(GREEN, "-", "^"),
+    "er": Style(PINK, "-", "X"),
+    "mega": Style(BLUE, "-", "s"),
+    "mdmt-r": Style(RED, "-", "o"),
+}
+LINES: tuple[Line, ...] = ("-.", ":")
+OTHERS = [Style(colour, line, marker) for line in LINES for marker in "dp8" for colour in COLOURS]
+
+
+def styles(studies: list[Study]) -> dict[str, Style]:
+    """A style for each label. The first row of a method has that of the method, further rows and own methods have others."""
+    found: dict[str, Style] = {}
+    further: dict[str, None] = {}  # in order
+    for study in studies:
+        seen: set[str] = set()
+        for entry in study.entries:
+            if entry.method in METHODS and entry.method not in seen:
+                found[entry.label] = METHODS[entry.method]
+                seen.add(entry.method)
+            else:
+                further[entry.label] = None
+    return found | {label: OTHERS[i % len(OTHERS)] for i, label in enumerate(further)}
