@@ -34,6 +34,7 @@ class Heat:
     dense: bool = False  # too many for numbers in the cells
     breaks: frozenset[int] = frozenset()  # columns and rows that begin a new group
     most: str = ""  # what the strongest colour stands for
+    note: str = ""
 
 
 def shown(tasks: int) -> list[int]:
@@ -55,7 +56,7 @@ def task_map(entry: Entry, values: Array, text: Callable[[float], str], scale: f
                 Cell(text(mean[i, j]), _percent(mean[i, j] / scale), says) if np.isfinite(mean[i, j]) else None
             )
         rows.append((str(i + 1), cells))
-    return Heat(entry.label, [str(j + 1) for j in numbers], rows, most=text(scale))
+    return Heat(entry.label, [str(j + 1) for j in numbers], rows, dense=len(numbers) > 10, most=text(scale))
 
 
 def _percent(value: float) -> int:
@@ -99,8 +100,11 @@ def centres(study: Study) -> tuple[list[Heat], bool]:
                 for j, a in enumerate(angles[i])
             ]
             rows.append((name, cells))
+        own = np.equal.outer(groups, groups)
+        within, between = angles[own & ~np.eye(len(own), dtype=bool)], angles[~own]
+        note = ", ".join(f"{w} {a.mean():.0f}°" for w, a in (("within tasks", within), ("between", between)) if len(a))
         breaks = frozenset(i for i in range(1, len(groups)) if groups[i] != groups[i - 1])
-        made.append(Heat(entry.label, names, rows, dense=True, breaks=breaks, most=f"{most:.0f}°"))
+        made.append(Heat(entry.label, names, rows, dense=True, breaks=breaks, most=f"{most:.0f}°", note=note))
     return made, any(shared for _, (_, _, shared) in found)
 
 
