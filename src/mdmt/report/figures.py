@@ -41,8 +41,8 @@ RC: Any = {
 def draw(chart: Chart, styles: dict[str, Style], *, alone: bool = False) -> Figure:
     """A chart of lines or points; one that stands alone in a file has its title and legend inside."""
     with mpl.rc_context(RC):
-        figure = Figure(figsize=(7.6, 4.2) if alone else (5.2, 3.4), layout="constrained")
-        axes = figure.subplots()
+        figure = Figure(figsize=(7.6, 4.2), layout="constrained") if alone else Figure(figsize=(5.2, 3.4))
+        axes = figure.subplots() if alone else figure.add_axes((0.135, 0.15, 0.855, 0.83))
         for number, one in enumerate(chart.series):
             _series(axes, chart, number, styles[one.label])
         axes.set_xlabel(chart.x_label)

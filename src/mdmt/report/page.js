@@ -28,6 +28,9 @@ function tell(cell) {
   if (at.title) { at.dataset.says = at.title; at.removeAttribute("title"); }  // else the browser shows it a second time
   tip.textContent = at.dataset.says;
   at.classList.add("at");
+  place();
+}
+function place() {
   const box = at.getBoundingClientRect();
   tip.style.left = Math.max(4, Math.min(box.left, innerWidth - tip.offsetWidth - 4)) + "px";
   tip.style.top = (box.top > tip.offsetHeight + 8 ? box.top - tip.offsetHeight - 5 : box.bottom + 5) + "px";
@@ -49,7 +52,7 @@ for (const map of document.querySelectorAll("table.heat")) {
     if (cell.title || cell.dataset.says) { cell.scrollIntoView({ block: "nearest", inline: "nearest" }); tell(cell); }
   });
 }
-addEventListener("scroll", () => tell(null), { passive: true });
+addEventListener("scroll", () => at && place(), { passive: true, capture: true });
 // Pointing at a name in a legend dims the other lines.
 for (const button of document.querySelectorAll(".legend button")) {
   const chart = button.closest("figure");

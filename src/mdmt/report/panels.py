@@ -21,8 +21,8 @@ Matrices = dict[str, tuple[Sequence[str], Array]]  # method -> names, square mat
 def scatter(groups: dict[str, Array]) -> Figure:
     """One panel of Fig. 5 or 6. The plane of t-SNE has no units: no ticks."""
     with mpl.rc_context(RC):
-        figure = Figure(figsize=(2.6, 2.4), layout="constrained")
-        _cloud(figure.subplots(), groups)
+        figure = Figure(figsize=(2.6, 2.4))
+        _cloud(figure.add_axes((0.01, 0.01, 0.98, 0.98)), groups)
     return figure
 
 
