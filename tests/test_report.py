@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from scipy import stats
 
 from mdmt import metrics
@@ -122,6 +123,14 @@ def test_what_cannot_be_shown_is_listed_with_its_reason(tmp_path):
     assert [one.folder for one in absent if one.running] == [made["running"]]
     assert f"{len(absent)} run folders" in text
     assert "1 running now" in text
+
+
+def test_what_is_hidden_or_a_checkpoint_is_no_run(tmp_path):
+    folder = leave(tmp_path, "van")
+    for place in (tmp_path / ".venv" / "lib", folder / "checkpoint"):
+        place.mkdir(parents=True)
+        (place / "config.json").write_text("{}")
+    assert folders.find(tmp_path) == folders.find(folder) == [folder]
 
 
 def test_a_run_says_how_far_it_came(tmp_path):
@@ -282,8 +291,18 @@ def test_one_run_of_one_task(tmp_path):
 
 def test_runs_without_snapshots_say_so(tmp_path):
     folder = leave(tmp_path, "van")
-    (folder / "snapshots.safetensors").write_bytes(b"broken")
+    path = folder / "snapshots.safetensors"
+    kept = load_file(path)
+    path.write_bytes(b"broken")
     assert html(tmp_path, tmp_path / ".tsne").count("Not drawn: these runs kept no features") == 3
+    for name, value in {
+        "labels.1": kept["labels.1"] + 99, "lengths.0.1": kept["lengths.0.1"][1:], "head": kept["head"][:, 1:].copy(),
+        "head.0.0": kept["head.0.0"] * np.nan, "features.0.0.0": kept["features.0.0"],
+    }.items():  # fmt: skip
+        save_file({**kept, name: value}, path)
+        assert folders.read_run(folder).snapshots == {}, name
+    save_file(kept, path)
+    assert set(folders.read_run(folder).snapshots) == set(kept)
 
 
 def test_long_streams_show_some_tasks():

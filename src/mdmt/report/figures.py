@@ -72,7 +72,7 @@ def _series(axes: Axes, chart: Chart, number: int, style: Style) -> None:
         bars = axes.vlines(x, low, high, color=style.colour, linewidth=1.2)
         bars.set_gid(f"spread-{number}")
     elif (high > low).any():
-        faint = chart.overlap or len(chart.series) > 6
+        faint = len(chart.series) > (3 if chart.overlap else 6)
         band = axes.fill_between(x, low, high, color=style.colour, alpha=0.05 if faint else 0.13, linewidth=0)
         band.set_gid(f"spread-{number}")
 

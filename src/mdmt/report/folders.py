@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,9 +54,11 @@ class Run:
         from safetensors.numpy import load_file
 
         try:
-            return load_file(self.folder / "snapshots.safetensors")
-        except (OSError, SafetensorError, ValueError):
+            found = load_file(self.folder / "snapshots.safetensors")
+            check_snapshots(found)
+        except (OSError, SafetensorError, ValueError, KeyError, IndexError):
             return {}
+        return found
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,13 @@ class Absent:
 
 
 def find(runs: Path) -> list[Path]:
-    """The run folders under a folder, or the folder itself."""
-    found = {path.parent for name in ("config.json", "record.json") for path in runs.rglob(name)}
-    return sorted(folder for folder in found if "checkpoint" not in folder.relative_to(runs).parts)
+    """The run folders under a folder, or the folder itself; what is hidden is passed over."""
+    found = []
+    for place, inside, names in os.walk(runs):
+        inside[:] = [name for name in inside if name != "checkpoint" and not name.startswith(".")]
+        if {"config.json", "record.json"} & set(names):
+            found.append(Path(place))
+    return sorted(found)
 
 
 def read_run(folder: Path) -> Run | Absent:
@@ -127,6 +134,25 @@ def check_record(run: Run) -> None:
     )
     if np.isinf(values).any() or np.isnan(values[: len(numbers)]).any():
         raise ValueError("it has numbers that are not finite")
+
+
+def check_snapshots(found: Snapshots) -> None:
+    """Refuse tensors that do not fit each other."""
+    rows, width = found["head"].shape
+    if found["head_of_class"].shape != (rows,):
+        raise ValueError("head_of_class is not one number a row")
+    for name, value in found.items():
+        kind, *numbers = name.split(".")
+        if kind == "features":
+            labels = found[f"labels.{int(numbers[0])}"]
+            fits = (
+                value.shape == (len(labels), width - 1) and found[f"lengths.{'.'.join(numbers)}"].shape == labels.shape
+            )
+            fits &= labels.min() >= 0 and labels.max() < rows
+        else:
+            fits = kind != "head" or bool(value.shape[1] == width and np.isfinite(value).all())
+        if not fits:
+            raise ValueError(f"{name} does not fit the others")
 
 
 def _unfinished(folder: Path, config: dict[str, Any]) -> Absent:

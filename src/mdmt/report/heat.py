@@ -87,25 +87,27 @@ def drifts(study: Study) -> list[Heat]:
 
 def centres(study: Study) -> tuple[list[Heat], bool]:
     """Fig. 3b: angles between class centres; and whether these are class means for want of heads of their own."""
-    made = []
-    found = [(entry, centres) for entry in study.entries if (centres := class_centres(first_run(entry))) is not None]
-    most = max((float(centre_angles(vectors).max()) for _, (_, vectors, _) in found), default=1.0) or 1.0
-    for entry, (names, vectors, _) in found:
-        angles = centre_angles(vectors)
-        groups = [name.split(",")[0] for name in names]
-        rows: list[tuple[str, list[Cell | None]]] = []
-        for i, name in enumerate(names):
-            cells: list[Cell | None] = [
-                Cell(f"{a:.0f}", _percent(a / most), f"{name} and {names[j]}: {a:.1f}°")
-                for j, a in enumerate(angles[i])
-            ]
-            rows.append((name, cells))
-        own = np.equal.outer(groups, groups)
-        within, between = angles[own & ~np.eye(len(own), dtype=bool)], angles[~own]
-        note = ", ".join(f"{w} {a.mean():.0f}°" for w, a in (("within tasks", within), ("between", between)) if len(a))
-        breaks = frozenset(i for i in range(1, len(groups)) if groups[i] != groups[i - 1])
-        made.append(Heat(entry.label, names, rows, dense=True, breaks=breaks, most=f"{most:.0f}°", note=note))
-    return made, any(shared for _, (_, _, shared) in found)
+    kept = [(entry, class_centres(first_run(entry))) for entry in study.entries]
+    found = [(entry.label, c[0], centre_angles(c[1]), c[2]) for entry, c in kept if c is not None]
+    most = max((float(angles.max()) for _, _, angles, _ in found), default=1.0) or 1.0
+    return [_centre_map(label, names, angles, most) for label, names, angles, _ in found], any(c[3] for c in found)
+
+
+def _centre_map(label: str, names: list[str], angles: Array, most: float) -> Heat:
+    """Classes are named 9.2, the second class of task 9, and in sentences in full."""
+    short = [name.removeprefix("task ").replace(", class ", ".") for name in names]
+    groups = np.array([name.split(".")[0] for name in short])
+    rows: list[tuple[str, list[Cell | None]]] = []
+    for i, name in enumerate(names):
+        cells: list[Cell | None] = [
+            Cell(f"{a:.0f}", _percent(a / most), f"{name} and {names[j]}: {a:.1f}°") for j, a in enumerate(angles[i])
+        ]
+        rows.append((short[i], cells))
+    own = groups[:, None] == groups
+    parts = {"within tasks": angles[own & ~np.eye(len(own), dtype=bool)], "between": angles[~own]}
+    note = ", ".join(f"{where} {part.mean():.0f}°" for where, part in parts.items() if len(part))
+    breaks = frozenset((np.flatnonzero(groups[1:] != groups[:-1]) + 1).tolist())
+    return Heat(label, short, rows, dense=len(names) > 12, breaks=breaks, most=f"{most:.0f}°", note=note)
 
 
 def pairs(study: Study) -> Heat:
