@@ -172,9 +172,9 @@ def test_it_fits_the_screen_and_its_text_can_be_read(opened, width, scheme):
     label = page.locator("#s0-fig4 svg text").first
     assert label.evaluate("text => getComputedStyle(text).fill") == text
     assert label.bounding_box()["height"] >= 9
-    assert page.locator("nav details").evaluate("details => details.open") == (width == 1440)
+    assert page.locator("#contents").evaluate("details => details.open") == (width == 1440)
     if width == 390:
-        page.locator("nav summary").click()
+        page.locator("#contents > summary").click()
         page.locator("nav a", has_text="Cost").first.click()
         assert page.evaluate("location.hash") == "#s0-cost"
 

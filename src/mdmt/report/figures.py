@@ -54,6 +54,8 @@ def draw(chart: Chart, styles: dict[str, Style], *, alone: bool = False) -> Figu
             axes.xaxis.set_minor_formatter(NullFormatter())
         elif not chart.points:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            low, high = axes.get_xlim()
+            axes.set_xlim(low - (high - low < 1), high + (high - low < 1))  # a single point has room around it
         if alone:
             axes.set_title(chart.title, loc="left", fontweight="bold", fontsize=11)
             handles = [_handle(styles[one.label], chart.points) for one in chart.series]

@@ -63,4 +63,4 @@ for (const button of document.querySelectorAll(".legend button")) {
   for (const name of ["pointerenter", "focus"]) button.addEventListener(name, () => pick(true));
   for (const name of ["pointerleave", "blur"]) button.addEventListener(name, () => pick(false));
 }
-if (innerWidth < 1100) document.querySelector("nav details").open = false;
+if (innerWidth < 1100) document.getElementById("contents").open = false;

@@ -51,7 +51,11 @@ class Chart:
 
 
 TASK = "tasks learned"
-SPREAD = "Bands: one standard deviation over seeds."
+
+
+def spread(study: Study, what: str = "Bands") -> str:
+    """What the bands of a chart are; with a single seed there are none."""
+    return f"{what}: one standard deviation over seeds." if any(len(e.runs) > 1 for e in study.entries) else "One seed."
 
 
 def over_seeds(
@@ -74,7 +78,7 @@ def trend(study: Study) -> Chart:
     )
     return Chart(
         "fig4", "Average accuracy along learning (Fig. 4)", TASK, "average accuracy A_t (%)", found,
-        f"A_t is the mean accuracy over tasks 1 to t after learning task t. Higher is better. {SPREAD}",
+        f"A_t is the mean accuracy over tasks 1 to t after learning task t. Higher is better. {spread(study)}",
     )  # fmt: skip
 
 
@@ -86,7 +90,7 @@ def learning_speed(study: Study) -> Chart:
     )  # fmt: skip
     return Chart(
         "fig7", "How fast a new task is learned (Fig. 7)", "mini-batches b of a new task", "learning curve area LCA_b", found,
-        f"LCA_b is the area under the mean accuracy on a task after its first b mini-batches. Higher is faster. {SPREAD}",
+        f"LCA_b is the area under the mean accuracy on a task after its first b mini-batches. Higher is faster. {spread(study)}",
         digits=3,
     )  # fmt: skip
 
@@ -108,7 +112,7 @@ def forgetting(study: Study) -> Chart | None:
     return Chart(
         "forgetting", "Forgetting, task by task", "task", "accuracy lost (percentage points)", found,
         "The best accuracy a task had before the last task was learned, less its accuracy at the end; the mean over "
-        f"tasks is F_T. Lower is better; below zero, later tasks helped it. {SPREAD}",
+        f"tasks is F_T. Lower is better; below zero, later tasks helped it. {spread(study)}",
     )  # fmt: skip
 
 
@@ -129,7 +133,7 @@ def drift(study: Study) -> Chart | None:
     return Chart(
         "drift", "Drift of earlier tasks' features", TASK, "mean drift (1 - cosine)", found,
         "1 - cosine between the features of an example now and right after its task was learned, on a fixed sample, "
-        f"mean over the earlier tasks. This domain shift is what MDMT-R is made against. Lower is better. {SPREAD}",
+        f"mean over the earlier tasks. This domain shift is what MDMT-R is made against. Lower is better. {spread(study)}",
         digits=3,
     )  # fmt: skip
 
@@ -152,7 +156,7 @@ def cost(study: Study) -> list[Chart]:
         made.append(
             Chart(
                 name, title, label, "average accuracy A_T (%)", series,
-                f"{what}. Up and to the left is better. Bars: one standard deviation over seeds.",
+                f"{what}. Up and to the left is better. {spread(study, 'Bars')}",
                 log_x=min(xs) > 0 and max(xs) > 10 * min(xs), points=True,
             )
         )  # fmt: skip
