@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup run test check bench mutants clean
+.PHONY: setup run test kills check bench mutants clean
 
 setup: $(READY)
 
@@ -21,7 +21,10 @@ run: $(READY)
 	$(BIN)/mdmt run permuted-digits --method mdmt-r --set heads=per-task
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not kills"
+
+kills: $(READY)
+	$(BIN)/python -m pytest -n 2 -m kills tests/test_kills.py
 
 check: $(READY)
 	$(BIN)/ruff check .

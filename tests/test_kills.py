@@ -131,9 +131,10 @@ def essence(record):
     return {key: record[key] for key in kept}
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("kind", ["resnet", "mlp"])
 @pytest.mark.parametrize("name", METHODS)
-def test_killed_and_started_again_it_gives_the_same_bits(name, kind, tmp_path):
+def test_killed_and_started_again_it_gives_the_same_bits(name, kind, tmp_path, record_property):
     config, chance = config_of(name, kind), random.Random(f"{name} {kind}")
     straight = run(config, tmp_path / "straight")
     steps, out, kills = straight["steps"], tmp_path / "out", 0
@@ -152,7 +153,7 @@ def test_killed_and_started_again_it_gives_the_same_bits(name, kind, tmp_path):
         for _ in range(3):  # the same run killed up to three times
             kills += killed_at_a_moment(config, out, chance.uniform(0, 0.4)) == -signal.SIGKILL
         assert essence(run(config, out)) == essence(straight)
-    print(f"{kills} kills")
+    record_property("kills", kills)
 
 
 def interrupted(tmp_path, name="er"):
