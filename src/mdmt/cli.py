@@ -48,8 +48,8 @@ def run(
     """Learn a stream of tasks and print A_T, F_T, LCA_10 and LTR."""
     from mdmt.experiments import tables
     from mdmt.experiments.config import parse_setting, resolve
-    from mdmt.experiments.run import folder_of
     from mdmt.experiments.run import run as run_one
+    from mdmt.experiments.store import folder_of
 
     settings = dict(parse_setting(text) for text in set_ or [])
     configs = [

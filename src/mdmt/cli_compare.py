@@ -126,7 +126,7 @@ def _run_all(
     from contextlib import closing
 
     from mdmt.experiments.live import Live
-    from mdmt.experiments.run import folder_of
+    from mdmt.experiments.store import folder_of
     from mdmt.experiments.sweep import sweep
     from mdmt.experiments.tables import comparison
 

@@ -65,7 +65,7 @@ def sweep(
 
     A run that fails does not stop the others. Whatever ends the loop early (Ctrl-C, `break`) stops the workers.
     """
-    from mdmt.experiments.run import folder_of, read_record
+    from mdmt.experiments.store import folder_of, read_record
 
     tell = on_event or (lambda event: None)
     waiting: dict[Path, list[Config]] = {}  # two variants may name the same run
