@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mdmt import cli_compare, cli_data
+from mdmt import cli_compare, cli_data, cli_runs, cli_tune
 from mdmt import cli_options as given
 
 if TYPE_CHECKING:
@@ -41,15 +41,16 @@ def run(
     out: given.Out = "runs",
     threads: given.Threads = 1,
     checkpoint_every: given.CheckpointEvery = None,
+    log: given.Log = None,
     fresh: given.Fresh = False,
     json: given.Json = False,
     quiet: given.Quiet = False,
 ) -> None:
     """Learn a stream of tasks and print A_T, F_T, LCA_10 and LTR."""
-    from mdmt.experiments import tables
+    from mdmt.experiments import events, tables
     from mdmt.experiments.config import parse_setting, resolve
     from mdmt.experiments.run import run as run_one
-    from mdmt.experiments.store import folder_of
+    from mdmt.experiments.store import folder_of, read_steps
 
     settings = dict(parse_setting(text) for text in set_ or [])
     configs = [
@@ -68,14 +69,22 @@ def run(
         )
         for i in range(seeds)
     ]
+    if log not in (None, "tensorboard"):
+        raise ValueError(f"--log {log}: must be tensorboard; steps.csv and record.json are always written")
+    if log:
+        events.writer()  # refused before the run, not after
     records = []
     for config in configs:
+        folder = folder_of(config, out)
         with _Progress(f"{config['label']}, seed {config['seed']}", quiet or json) as progress:
             record = run_one(
                 config, out, fresh=fresh, every=checkpoint_every,
-                on_step=progress.step, on_image=progress.image, tell=_tell,
+                on_step=events.also(folder, progress.step) if log else progress.step,
+                on_image=progress.image, tell=_tell,
             )  # fmt: skip
-            records.append(record)
+        if log:
+            events.write_events(folder, record["accuracy"], read_steps(folder))
+        records.append(record)
     result = tables.result(configs, records, [str(folder_of(c, out)) for c in configs])
     if json:
         _print_json(result)
@@ -85,10 +94,13 @@ def run(
 
 app.command()(cli_compare.compare)
 app.command()(cli_compare.ablate)
+app.command()(cli_tune.tune)
 
 listing = typer.Typer(help="List what there is.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(listing, name="list")
 app.add_typer(cli_data.app, name="data")
+app.add_typer(cli_runs.app, name="runs")
+app.command()(cli_runs.rerun)
 
 
 @listing.command("methods")
@@ -161,11 +173,7 @@ def _tell(message: str) -> None:
 
 
 def _print_table(result: dict[str, Any], records: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from mdmt.experiments.tables import format_metric
-    from mdmt.metrics import FORMULAS
+    from mdmt.experiments.render import metrics_table
 
     tasks, seeds = len(records[0]["tasks"]), result["seeds"]
     title = f"{result['label']} on {result['benchmark']}, {tasks} tasks, " + (
@@ -176,11 +184,7 @@ def _print_table(result: dict[str, Any], records: list[dict[str, Any]]) -> None:
     if result["reduced"]:
         less = ", ".join(f"{key} {value}" for key, value in result["reduced"].items())
         console.print(f"reduced, not the published protocol: {less}", markup=False, highlight=False, soft_wrap=True)
-    table = Table("metric", "value", "formula", box=None, header_style="bold")
-    for name, spread in result["metrics"].items():
-        formula = Text(FORMULAS[name])  # its brackets are no markup
-        table.add_row(f"{name} (%)" if name == "A_T" else name, format_metric(name, spread), formula)
-    console.print(table)
+    console.print(metrics_table(result["metrics"]))
     for folder in result["runs"]:
         console.print(folder, style="dim", markup=False, highlight=False, soft_wrap=True)
 

@@ -59,6 +59,17 @@ def read_progress(folder: Path) -> dict[str, Any]:
     raise errors[0]
 
 
+def record_so_far(folder: Path) -> dict[str, Any] | None:
+    """The record of a run, finished or as its last checkpoint has it; None where there is neither."""
+    if (done := read_record(folder)) is not None or not (folder / CHECKPOINT).exists():
+        return done
+    from mdmt.record import Record
+
+    record = {**Record(**read_progress(folder)["record"]).to_json(), "finished": False}
+    del record["versions"]  # those of this process
+    return record
+
+
 def read_steps(folder: Path) -> list[steps.Row]:
     """The kept steps of a run, finished or not; none where it has no log."""
     if (folder / STEPS).exists():
