@@ -20,6 +20,7 @@ def compare(
     seed: given.Seed = 1234,
     tasks: given.Tasks = None,
     set_: given.Set = None,
+    reading: given.Reading = None,
     data: given.Data = None,
     image_size: given.ImageSize = None,
     subset: given.Subset = None,
@@ -29,6 +30,7 @@ def compare(
     threads: given.Threads = 1,
     against: given.Against = None,
     format_: given.Format = "table",
+    checkpoint_every: given.CheckpointEvery = None,
     fresh: given.Fresh = False,
     json: given.Json = False,
     quiet: given.Quiet = False,
@@ -40,8 +42,8 @@ def compare(
         "tasks": tasks, "threads": threads, "data": data, "image_size": image_size, "subset": subset, "weights": weights
     }  # fmt: skip
     _compare(
-        benchmark, split_methods(methods), range(seed, seed + seeds), set_ or [], options, out, workers, against,
-        format_, fresh, json, quiet,
+        benchmark, split_methods(methods), range(seed, seed + seeds), _settings(set_, reading), options, out, workers,
+        against, format_, checkpoint_every, fresh, json, quiet,
     )  # fmt: skip
 
 
@@ -51,6 +53,7 @@ def ablate(
     seed: given.Seed = 1234,
     tasks: given.Tasks = None,
     set_: given.Set = None,
+    reading: given.Reading = None,
     data: given.Data = None,
     image_size: given.ImageSize = None,
     subset: given.Subset = None,
@@ -60,6 +63,7 @@ def ablate(
     threads: given.Threads = 1,
     against: given.Against = None,
     format_: given.Format = "table",
+    checkpoint_every: given.CheckpointEvery = None,
     fresh: given.Fresh = False,
     json: given.Json = False,
     quiet: given.Quiet = False,
@@ -71,8 +75,8 @@ def ablate(
         "tasks": tasks, "threads": threads, "data": data, "image_size": image_size, "subset": subset, "weights": weights
     }  # fmt: skip
     _compare(
-        benchmark, list(VARIANTS), range(seed, seed + seeds), set_ or [], options, out, workers, against,
-        format_, fresh, json, quiet, ablation=True,
+        benchmark, list(VARIANTS), range(seed, seed + seeds), _settings(set_, reading), options, out, workers,
+        against, format_, checkpoint_every, fresh, json, quiet, ablation=True,
     )  # fmt: skip
 
 
@@ -80,28 +84,30 @@ def _compare(
     benchmark: str,
     variants: list[str],
     seeds: range,
-    settings: list[str],
+    settings: dict[str, str],
     options: dict[str, Any],
     out: str,
     workers: str,
     against: str | None,
     format_: str,
+    every: str | None,
     fresh: bool,
     json: bool,
     quiet: bool,
     ablation: bool = False,
 ) -> None:
     """Check all that was asked, do the runs, print the rows."""
-    from mdmt.experiments.config import parse_setting
-    from mdmt.experiments.render import FORMATS
+    from mdmt.checkpoints import parse_every
+    from mdmt.experiments.render import check_format
     from mdmt.experiments.variants import configs_for, find_row
 
-    if format_ not in ("table", *FORMATS):
-        raise ValueError(f"--format {format_}: must be one of table, {', '.join(FORMATS)}")
-    configs = configs_for(benchmark, variants, seeds, dict(map(parse_setting, settings)), **options)
+    check_format(format_)
+    if every is not None:
+        parse_every(every)
+    configs = configs_for(benchmark, variants, seeds, settings, **options)
     chosen = None if against is None else find_row(against, variants, configs)
     configs = list({of_seed[0]["label"]: of_seed for of_seed in configs}.values())  # asked twice: one row
-    rows, failed = _run_all(configs, out, _workers(workers), fresh, quiet or json)
+    rows, failed = _run_all(configs, out, _workers(workers), every, fresh, quiet or json)
     if ablation:
         _put_table_2_beside(rows, configs)
     _put_differences_beside(rows, chosen)
@@ -109,6 +115,13 @@ def _compare(
     _print(finished, failed, format_, json)
     if not finished:
         raise typer.Exit(2)
+
+
+def _settings(given: list[str] | None, reading: str | None) -> dict[str, str]:
+    """The settings by key; the reading is one of them."""
+    from mdmt.experiments.config import parse_setting
+
+    return dict(map(parse_setting, given or [])) | ({} if reading is None else {"reading": reading})
 
 
 def _workers(text: str) -> Any:
@@ -120,7 +133,7 @@ def _workers(text: str) -> Any:
 
 
 def _run_all(
-    configs: list[list[Config]], out: str, workers: Any, fresh: bool, quiet: bool
+    configs: list[list[Config]], out: str, workers: Any, every: str | None, fresh: bool, quiet: bool
 ) -> tuple[list[Row | None], list[dict[str, Any]]]:
     """A row for each variant, of the seeds that finished (None where none did), and what failed."""
     from contextlib import closing
@@ -143,7 +156,7 @@ def _run_all(
     try:
         with (
             Live([c[0]["label"] for c in configs], len(configs[0]), quiet) as live,
-            closing(sweep(flat, out, workers, live.event, fresh=fresh)) as outcomes,
+            closing(sweep(flat, out, workers, live.event, fresh=fresh, every=every)) as outcomes,
         ):
             for outcome in outcomes:
                 if outcome.record is None:

@@ -33,9 +33,12 @@ class Live:
         self.screen.stop()
 
     def event(self, event: Event) -> None:
-        """A run has started or goes on."""
+        """A run has started, goes on, or has something to tell, which is printed however quiet we are."""
+        if event.kind == "told":
+            self.console.print(f"mdmt: {event.text}", markup=False, highlight=False, soft_wrap=True)
+            return
         self.at[event.config["label"]][event.config["seed"]] = event.text
-        if event.text == "started":
+        if event.kind == "started":
             self._say(f"{event.config['label']}, seed {event.config['seed']}: started")
 
     def outcome(self, outcome: Outcome, row: Row | None) -> None:

@@ -175,6 +175,12 @@ def as_csv(rows: list[Row]) -> str:
 FORMATS: dict[str, Callable[[list[Row]], str]] = {"markdown": as_markdown, "latex": as_latex, "csv": as_csv}
 
 
+def check_format(name: str) -> None:
+    """Refuse a format that there is not."""
+    if name not in ("table", *FORMATS):
+        raise ValueError(f"--format {name}: must be one of table, {', '.join(FORMATS)}")
+
+
 def show(rows: list[Row], form: str) -> None:
     """Print rows in one of FORMATS, or as a table: as wide as it wants to be where no terminal limits it."""
     if form in FORMATS:
