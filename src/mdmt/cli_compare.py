@@ -36,13 +36,14 @@ def compare(
     quiet: given.Quiet = False,
 ) -> None:
     """Compare methods (Table 1): every metric, mean and std over seeds, the published value beside it."""
+    from mdmt.experiments.config import parse_settings
     from mdmt.experiments.variants import split_methods
 
     options = {
         "tasks": tasks, "threads": threads, "data": data, "image_size": image_size, "subset": subset, "weights": weights
     }  # fmt: skip
     _compare(
-        benchmark, split_methods(methods), range(seed, seed + seeds), _settings(set_, reading), options, out, workers,
+        benchmark, split_methods(methods), range(seed, seed + seeds), parse_settings(set_, reading), options, out, workers,
         against, format_, checkpoint_every, fresh, json, quiet,
     )  # fmt: skip
 
@@ -70,12 +71,13 @@ def ablate(
 ) -> None:
     """What the parts of MDMT-R are worth (Table 2): softmax, margins, distillation."""
     from mdmt.experiments.ablation import VARIANTS
+    from mdmt.experiments.config import parse_settings
 
     options = {
         "tasks": tasks, "threads": threads, "data": data, "image_size": image_size, "subset": subset, "weights": weights
     }  # fmt: skip
     _compare(
-        benchmark, list(VARIANTS), range(seed, seed + seeds), _settings(set_, reading), options, out, workers,
+        benchmark, list(VARIANTS), range(seed, seed + seeds), parse_settings(set_, reading), options, out, workers,
         against, format_, checkpoint_every, fresh, json, quiet, ablation=True,
     )  # fmt: skip
 
@@ -98,7 +100,7 @@ def _compare(
 ) -> None:
     """Check all that was asked, do the runs, print the rows."""
     from mdmt.checkpoints import parse_every
-    from mdmt.experiments.render import check_format
+    from mdmt.experiments.grids import check_format
     from mdmt.experiments.variants import configs_for, find_row
 
     check_format(format_)
@@ -115,13 +117,6 @@ def _compare(
     _print(finished, failed, format_, json)
     if not finished:
         raise typer.Exit(2)
-
-
-def _settings(given: list[str] | None, reading: str | None) -> dict[str, str]:
-    """The settings by key; the reading is one of them."""
-    from mdmt.experiments.config import parse_setting
-
-    return dict(map(parse_setting, given or [])) | ({} if reading is None else {"reading": reading})
 
 
 def _workers(text: str) -> Any:
@@ -203,12 +198,13 @@ def _print(rows: list[Row], failed: list[dict[str, Any]], format_: str, as_json:
     import json
     import sys
 
-    from mdmt.experiments.render import show
+    from mdmt.experiments.grids import show
+    from mdmt.experiments.render import blocks, csv_lines
 
     if as_json:
         print(json.dumps({"rows": rows, "failed": failed}))
         return
     if rows:
-        show(rows, format_)
+        show(blocks(rows), csv_lines(rows), format_)
     for run in failed:
         print(f"mdmt: failed: {run['label']}, seed {run['seed']}: {run['reason']}", file=sys.stderr)

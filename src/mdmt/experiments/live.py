@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live as RichLive
 
-from mdmt.experiments.render import heading, rich_table
+from mdmt.experiments.grids import rich_table
+from mdmt.experiments.render import heading
 from mdmt.experiments.sweep import Event, Outcome
 from mdmt.experiments.tables import METRICS, Row, format_metric
 
