@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mdmt import cli_compare, cli_data
+from mdmt import cli_compare, cli_cost, cli_data
 from mdmt import cli_options as given
 from mdmt.mistakes import FORESEEN, one_line
 
@@ -86,6 +86,7 @@ def run(
 
 app.command()(cli_compare.compare)
 app.command()(cli_compare.ablate)
+app.command()(cli_cost.cost)
 
 listing = typer.Typer(help="List what there is.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(listing, name="list")
