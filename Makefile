@@ -15,10 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 run: $(READY)
-	$(BIN)/mdmt run permuted-digits --method van
-	$(BIN)/mdmt run permuted-digits --method mdmt-r
-	$(BIN)/mdmt run permuted-digits --method van --set heads=per-task
-	$(BIN)/mdmt run permuted-digits --method mdmt-r --set heads=per-task
+	$(BIN)/mdmt compare permuted-digits --methods van,ewc,a-gem,er,mega,mdmt-r --tasks 5 --seeds 2
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not kills"
@@ -35,7 +32,8 @@ bench: $(READY)
 	$(BIN)/python bench/steps.py
 	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/data.py
-	$(BIN)/python bench/table.py
+	$(BIN)/python bench/memory.py van,ewc,gem,er,mdmt-r
+	$(BIN)/mdmt compare permuted-digits --methods all --tasks 5 --seeds 3 --out runs/bench
 
 mutants: $(READY)
 	$(BIN)/python tests/mutants/run.py

@@ -11,8 +11,8 @@ from helpers import small_stream
 from mdmt import benchmarks
 from mdmt.cli import main
 from mdmt.experiments.config import config_hash, resolve, stream_for
-from mdmt.experiments.grids import GRIDS
 from mdmt.experiments.run import run
+from mdmt.experiments.spaces import SPACES
 from mdmt.experiments.sweep import Outcome
 from mdmt.methods import METHODS
 
@@ -106,7 +106,7 @@ def test_points_are_the_product_or_drawn_from_it(here, tmp_path, capsys):
     assert len(some) == 2
     assert some == json.loads(tune(capsys, tmp_path, *arguments, "--points", "2").out)["rows"]
     alone = json.loads(tune(capsys, tmp_path, "--method", "ewc", "--grid", "strength", "--points", "1", "--json").out)
-    assert {row["settings"]["strength"] for row in alone["rows"]} <= set(GRIDS["ewc"]["strength"].value)
+    assert {row["settings"]["strength"] for row in alone["rows"]} <= set(SPACES["ewc"]["strength"].value)
 
 
 def test_a_point_that_lacks_a_seed_is_not_the_best():
@@ -158,13 +158,13 @@ def test_mistakes_are_one_line(arguments, message, tmp_path, capsys, monkeypatch
 
 
 def test_every_method_has_a_grid_of_settings_that_it_takes():
-    assert set(GRIDS) == set(METHODS)
-    for name, cells in GRIDS.items():
+    assert set(SPACES) == set(METHODS)
+    for name, cells in SPACES.items():
         for key, cell in cells.items():
             for value in cell.value:
                 resolve("permuted-mnist", name, settings={key: value})
             assert cell.source == ("published" if name == "mdmt-r" else "ours")
-    published = {key: list(cell.value) for key, cell in GRIDS["mdmt-r"].items()}
+    published = {key: list(cell.value) for key, cell in SPACES["mdmt-r"].items()}
     assert published["task_margin"] == [0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5]
     assert published["class_margin"] == [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1]
     assert published["scale"] == [12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64]

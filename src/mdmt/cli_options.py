@@ -28,7 +28,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Method = Annotated[str, typer.Option(help="A method, a variant such as 'mdmt-r[distance=none]', or module:Class.")]
 Methods = Annotated[str, typer.Option(help="all, or a list of methods and variants: van,er,'mdmt-r[distance=none]'.")]
-Reading = Annotated[str | None, typer.Option(help="Of the paper, for mdmt-r: code or paper.")]
+Reading = Annotated[str | None, typer.Option(help="Of a method's paper, for those that have it: code or paper.")]
 CheckpointEvery = Annotated[
     str | None, typer.Option(help="A time such as 30s or 5m, or a number of steps, between checkpoints.")
 ]

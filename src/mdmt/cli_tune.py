@@ -36,6 +36,7 @@ def tune(
     out: given.Out = "runs",
     workers: given.Workers = "auto",
     threads: given.Threads = 1,
+    checkpoint_every: given.CheckpointEvery = None,
     fresh: given.Fresh = False,
     json: given.Json = False,
     quiet: given.Quiet = False,
@@ -43,7 +44,7 @@ def tune(
     """Choose settings on the benchmark's held-out tasks; those that runs are measured on are never touched."""
     from mdmt.cli_compare import parse_workers, run_all
     from mdmt.experiments.config import parse_setting, parse_variant, resolve
-    from mdmt.experiments.grids import grid as usual_grid
+    from mdmt.experiments.spaces import space
     from mdmt.experiments.tune import configs_of, parse_grids, points_of, ranked
 
     settings = dict(parse_setting(text) for text in set_ or [])
@@ -52,13 +53,13 @@ def tune(
     }  # fmt: skip
     usual = resolve(benchmark, method, settings=settings, cross_validation=True, **options)
     fixed = {*parse_variant(method)[1], *settings}
-    grids = parse_grids(grid or [], usual_grid(usual["method"], usual["heads"]), fixed)
+    grids = parse_grids(grid or [], space(usual["method"], usual["heads"]), fixed)
     tried = points_of(grids, points, seed)
     configs = configs_of(benchmark, method, tried, range(seed, seed + seeds), settings, **options)
     if not (quiet or json):
         told = f"{len(tried)} point{'s' * (len(tried) > 1)} x {seeds} seed{'s' * (seeds > 1)}"
         print(f"{told} on {usual['tasks']} held-out tasks; --grid and --points make it less", file=sys.stderr)
-    rows, failed = run_all(configs, out, parse_workers(workers), fresh, quiet or json)
+    rows, failed = run_all(configs, out, parse_workers(workers), checkpoint_every, fresh, quiet or json)
     best_first = ranked(rows, tried, seeds)
     if json:
         best = best_first[0]["settings"] if best_first else None
@@ -72,13 +73,13 @@ def tune(
 def _print(rows: list[Row], failed: list[dict[str, Any]], benchmark: str, method: str, set_: list[str]) -> None:
     from shlex import quote
 
-    from rich.console import Console
     from rich.text import Text
 
-    from mdmt.experiments.render import captions, rich_table
+    from mdmt.experiments.grids import rich_table, screen
+    from mdmt.experiments.render import captions
     from mdmt.experiments.tables import format_metric
 
-    console = Console()
+    console = screen()
     for run in failed:
         print(f"mdmt: failed: {run['label']}, seed {run['seed']}: {run['reason']}", file=sys.stderr)
     if not rows:

@@ -199,6 +199,15 @@ def parse_setting(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
+def parse_settings(texts: list[str] | None, reading: str | None) -> dict[str, str]:
+    """Settings given as key=value, by key; the reading is one of them.
+
+    >>> parse_settings(["lr=0.1", "scale=20"], "paper")
+    {'lr': '0.1', 'scale': '20', 'reading': 'paper'}
+    """
+    return dict(map(parse_setting, texts or [])) | ({} if reading is None else {"reading": reading})
+
+
 def convert(key: str, value: Any, hint: Any) -> Any:
     """A setting's text as the type it has; anything but text is left as it is, for the method to check."""
     if not isinstance(value, str):

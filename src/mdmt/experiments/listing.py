@@ -19,6 +19,7 @@ from mdmt.experiments.store import (
     read_json,
     read_progress,
 )
+from mdmt.mistakes import one_line
 
 
 def find_runs(out: str | Path) -> list[Path]:
@@ -62,8 +63,7 @@ def describe(folder: Path) -> dict[str, Any]:
             raise ValueError(f"{CONFIG} is missing")
         return about
     except DAMAGE as error:
-        reason = str(error) if isinstance(error, (ValueError, OSError)) else f"{type(error).__name__}: {error}"
-        return about | {"state": "damaged", "reason": " ".join(reason.split())}
+        return about | {"state": "damaged", "reason": one_line(error)}
 
 
 def _state(folder: Path) -> dict[str, Any]:

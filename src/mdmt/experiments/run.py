@@ -18,6 +18,7 @@ from mdmt import backbones, memory
 from mdmt.checkpoints import Checkpoints
 from mdmt.experiments import store
 from mdmt.experiments.config import Config, config_hash, find_method, reduced, stream_for
+from mdmt.experiments.forecast import Forecast
 from mdmt.experiments.store import folder_of, read_record
 from mdmt.learner import Learner
 from mdmt.state import MANIFEST, PREVIOUS, write_file, write_json
@@ -41,7 +42,8 @@ def run(
     """Do a run and give its record.
 
     A finished run is read, an unfinished one goes on from its last checkpoint, unless `fresh`. `every` is the number of steps
-    or the time between checkpoints. `tell` is told what a person should know, such as a damaged checkpoint.
+    or the time between checkpoints. `tell` is told what a person should know: a damaged checkpoint, or that it
+    will take more than an hour.
     """
     folder = folder_of(config, out)
     if not fresh and (done := read_record(folder)) is not None:
@@ -58,12 +60,15 @@ def run(
         if learner is None:
             write_json(folder / store.CONFIG, config)
             learner = learner_for(config)
+        what = f"{config['benchmark']}, {config['label']}, seed {config['seed']}"
+        forecast = Forecast(what, sum(map(learner.steps_of, stream)), tell or (lambda line: None))
 
         def after_step(learner: Learner) -> None:
             if stop.is_set():
                 checkpoints.write(learner)
                 place = f"task {learner.current + 1}, step {learner.done}"
                 raise Stopped(f"stopped at {place}; the same command goes on from there ({folder})")
+            forecast.after_step(learner)
             if on_step is not None:
                 on_step(learner)
 

@@ -6,10 +6,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
-from mdmt.experiments.render import metrics_table, rich_table, size
+from mdmt.experiments.grids import rich_table, screen, size
+from mdmt.experiments.render import metrics_table
 from mdmt.experiments.tables import spread
 
 Rows = list[list[float | None]]
@@ -17,7 +17,7 @@ Rows = list[list[float | None]]
 
 def list_runs(found: list[dict[str, Any]], out: str) -> None:
     """A table for each benchmark, and a line for each run that is not finished, with where it is or what is wrong."""
-    console = Console()
+    console = screen()
     for benchmark, of_benchmark in groupby(found, key=lambda run: run["benchmark"]):
         runs = list(of_benchmark)
         names = [_name(run, out) for run in runs]
@@ -59,7 +59,7 @@ def _where(run: dict[str, Any]) -> str:
 
 def show_run(about: dict[str, Any], config: dict[str, Any], record: dict[str, Any] | None) -> None:
     """What the run is, its metrics with their formulas, accuracies, drift, cost, versions and settings."""
-    console = Console()
+    console = screen()
     title = f"{config['label']} on {config['benchmark']}, seed {config['seed']}"
     console.print(Text(f"{title}: {about['state']}", style="bold"))
     console.print(Text(about["path"], style="dim"), soft_wrap=True)
