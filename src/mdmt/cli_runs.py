@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mdmt import cli_options as given
+from mdmt.cli_progress import Progress, tell
 
 app = typer.Typer(help="List, show and remove runs.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -94,14 +95,13 @@ def rerun(
     quiet: given.Quiet = False,
 ) -> None:
     """Do a finished run again, elsewhere, and say whether it gave the same bits, or where it first differs."""
-    from mdmt.cli import _Progress, _tell
     from mdmt.experiments.listing import find_run
     from mdmt.experiments.rerun import rerun as run_again
 
     folder = find_run(run, out)
-    with _Progress(f"again: {folder}", quiet or json) as progress:
+    with Progress(f"again: {folder}", quiet or json) as progress:
         answer = run_again(
-            folder, data=data, weights=weights, on_step=progress.step, on_image=progress.image, tell=_tell
+            folder, data=data, weights=weights, on_step=progress.step, on_image=progress.image, tell=tell
         )
     if json:
         print(dumps(answer))
