@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mdmt import cli_compare, cli_cost, cli_data
+from mdmt import cli_compare, cli_cost, cli_data, cli_reproduce
 from mdmt import cli_options as given
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ app.command()(cli_cost.cost)
 listing = typer.Typer(help="List what there is.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(listing, name="list")
 app.add_typer(cli_data.app, name="data")
+app.add_typer(cli_reproduce.app, name="reproduce")
 
 
 @listing.command("methods")

@@ -135,9 +135,10 @@ def _inference(learner: Learner, task: Task, steps: int) -> tuple[float, int]:
     def once() -> None:
         learner.predict(inputs, task=task.name)
 
+    seconds = statistics.median([_seconds(once) for _ in range(WARM_UP + steps)][WARM_UP:])
     with Made(learner.model.flat) as made:
         once()
-    return 1e3 * statistics.median([_seconds(once) for _ in range(WARM_UP + steps)][WARM_UP:]), made.most
+    return 1e3 * seconds, made.most
 
 
 def _seconds(work: Callable[[], None]) -> float:
