@@ -25,6 +25,7 @@ from mdmt.published import published, table
 
 SMALL = ["--tasks", "2", "--seeds", "2", "--set", "reference_batch=8", "--workers", "2", "--quiet"]
 METRICS = ("A_T", "F_T", "LCA_10", "LTR")
+pytestmark = pytest.mark.xdist_group("compare")  # on one worker, since they share their runs
 
 
 @pytest.fixture(scope="module")

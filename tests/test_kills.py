@@ -7,8 +7,10 @@ kills at random moments each method and network gets; the named moments of the w
 import json
 import os
 import random
+import re
 import shutil
 import signal
+import subprocess
 import threading
 import traceback
 from contextlib import contextmanager, suppress
@@ -131,9 +133,10 @@ def essence(record):
     return {key: record[key] for key in kept}
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("kind", ["resnet", "mlp"])
 @pytest.mark.parametrize("name", METHODS)
-def test_killed_and_started_again_it_gives_the_same_bits(name, kind, tmp_path):
+def test_killed_and_started_again_it_gives_the_same_bits(name, kind, tmp_path, record_property):
     config, chance = config_of(name, kind), random.Random(f"{name} {kind}")
     straight = run(config, tmp_path / "straight")
     steps, out, kills = straight["steps"], tmp_path / "out", 0
@@ -152,7 +155,7 @@ def test_killed_and_started_again_it_gives_the_same_bits(name, kind, tmp_path):
         for _ in range(3):  # the same run killed up to three times
             kills += killed_at_a_moment(config, out, chance.uniform(0, 0.4)) == -signal.SIGKILL
         assert essence(run(config, out)) == essence(straight)
-    print(f"{kills} kills")
+    record_property("kills", kills)
 
 
 def interrupted(tmp_path, name="er"):
@@ -240,21 +243,69 @@ def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(number, tmp_path, ca
     assert essence(run(config, tmp_path / "out")) == essence(straight)
 
 
-def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
-    """Writing fails as on a full disk: one clear line, and what was there before is whole."""
-    config, folder, straight = interrupted(tmp_path)
-    before = {p.name: p.read_bytes() for p in (folder / "checkpoint").iterdir()}
-    plain = mdmt.state.write_file
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of its own, of 2 MB; `mount` changes it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
 
-    def full(path, data):
-        if path.suffix == ".safetensors":
-            raise OSError(28, "No space left on device", str(path))
-        plain(path, data)
+    def mount(*options):
+        done = subprocess.run(["mount", *options, "tmpfs", folder], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no disk of its own can be mounted here: {done.stderr.strip()}")
 
-    monkeypatch.setattr(mdmt.state, "write_file", full)
-    with pytest.raises(OSError, match="No space left"):
-        run(config, tmp_path / "out", every=1)
-    monkeypatch.undo()
-    monkeypatch.setattr(mdmt.experiments.run, "stream_for", small)
-    assert {p.name: p.read_bytes() for p in (folder / "checkpoint").iterdir()} == before
-    assert essence(run(config, tmp_path / "out")) == essence(straight)
+    if shutil.which("mount") is None:
+        pytest.skip("no disk of its own can be mounted here: there is no mount command")
+    mount("-t", "tmpfs", "-o", "size=2m")
+    yield folder, mount
+    subprocess.run(["umount", folder], check=True)
+
+
+def content(folder):
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_full_disk_loses_nothing(tmp_path, disk, capsys):
+    """One clear line, and what was there before is whole; with room made, the run goes on from there."""
+    out, _ = disk
+    config = config_of("er", "mlp")
+    straight = run(config, tmp_path / "straight")
+    assert killed_at_step(config, out, 4) == -signal.SIGKILL
+    before = content(out)
+    (out / "other").write_bytes(bytes(shutil.disk_usage(out).free))
+    with pytest.raises(OSError, match="No space left on device; what was saved before is whole: free some space"):
+        run(config, out, every=1)
+    (out / "other").unlink()
+    assert content(out) == before
+    assert essence(run(config, out)) == essence(straight)
+
+
+def test_a_read_only_folder_is_refused_but_read(tmp_path, disk):
+    out, mount = disk
+    done, other = config_of("van", "mlp"), config_of("er", "mlp")
+    record = run(done, out)
+    mount("-o", "remount,ro")
+    assert run(done, out) == record
+    with pytest.raises(
+        ValueError, match="cannot be written \\(Read-only file system\\): choose another folder with --out"
+    ):
+        run(other, out)
+    mount("-o", "remount,rw")
+    assert killed_at_step(other, out, 4) == -signal.SIGKILL
+    before = content(out)
+    mount("-o", "remount,ro")
+    with pytest.raises(ValueError, match="Read-only file system"):
+        run(other, out)
+    assert content(out) == before
+
+
+def test_a_number_that_is_not_finite_names_the_last_good_checkpoint(tmp_path):
+    config = {**config_of("van", "mlp"), "lr": 1e15}
+    with pytest.raises(
+        FloatingPointError, match=r"not finite.*the last good state is that of task .* step \d+, in "
+    ) as told:
+        run(config, tmp_path, every=1)
+    folder = folder_of(config, tmp_path) / "checkpoint"
+    assert str(folder) in str(told.value)
+    with pytest.raises(FloatingPointError, match=re.escape(str(told.value))):  # started again: from there, and the same
+        run(config, tmp_path, every=1)

@@ -10,6 +10,7 @@ import typer
 
 from mdmt import cli_compare, cli_cost, cli_data, cli_reproduce
 from mdmt import cli_options as given
+from mdmt.mistakes import FORESEEN, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -148,12 +149,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return app(args=arguments, prog_name="mdmt", standalone_mode=False) or 0
     except Exception as error:
-        message = error.format_message() if hasattr(error, "format_message") else str(error)
+        said = error.format_message() if hasattr(error, "format_message") else None  # typer's own
         stopped = type(error).__name__ == "Stopped"
-        mistake = hasattr(error, "format_message") or isinstance(error, (ValueError, FloatingPointError, OSError))
-        if not (mistake or stopped) or os.environ.get("MDMT_TRACEBACK"):
+        if not (said is not None or stopped or isinstance(error, FORESEEN)) or os.environ.get("MDMT_TRACEBACK"):
             raise
-        _tell(message or "see mdmt --help")
+        _tell((str(error) if stopped else one_line(error)) if said is None else said or "see mdmt --help")
         return 130 if stopped else 2
 
 

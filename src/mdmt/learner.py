@@ -84,6 +84,7 @@ class Learner:
         self.open: str | None = None  # its name, also after an interruption
         self.done = 0  # steps of that task that are over
         self.planned = 0  # tasks of the stream being run
+        self.saved = ""  # which checkpoint is the last, and where
         self.known: dict[str, Task] = {}  # tasks with test examples that this process has seen or was told of
         self.right_after: dict[str, Tensor] = {}  # features of each task's sample right after it was learned
         self.snapshots: dict[str, Tensor] = {}  # what figures need, when a stream is run
@@ -172,7 +173,7 @@ class Learner:
         if not math.isfinite(value.sum().item()):
             raise FloatingPointError(
                 f"task {self.open!r}, step {self.done}: the {what} is not finite; "
-                f"a smaller learning rate may help (lr={self.lr})"
+                f"a smaller learning rate may help (lr={self.lr}){self.saved and f'; the last good state is {self.saved}'}"
             )
 
     @property

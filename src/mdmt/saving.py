@@ -73,7 +73,13 @@ def load_learner(
         **rest["learner"],
     )
     restore(learner, parts, rest)
+    learner.saved = place(learner, folder)
     return learner
+
+
+def place(learner: Learner, folder: str | Path) -> str:
+    """Which state of a learner lies in a folder, in words."""
+    return f"that of task {learner.tasks[-1].name!r}, step {learner.done}, in {folder}"
 
 
 def restore(learner: Learner, parts: Parts, rest: dict[str, Any]) -> None:

@@ -135,8 +135,12 @@ def clear(folder: Path) -> None:
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """The folder is this process's alone; another one that wants it is refused."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "a") as lock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / ".lock", "a")  # noqa: SIM115
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be written ({error.strerror}): choose another folder with --out") from None
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -19,6 +19,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
+from mdmt.mistakes import one_line
+
 Config = dict[str, Any]
 PATIENCE = 10.0  # seconds that a stopped worker has to leave what it wants to leave
 EVERY = 0.5  # seconds between two words of a worker
@@ -188,18 +190,7 @@ def _work(pipe: Connection, config: Config, out: str, fresh: bool, every: int | 
     except Exception as error:
         if os.environ.get("MDMT_TRACEBACK"):
             traceback.print_exc()
-        pipe.send(("failed", _reason(error)))
-
-
-def _reason(error: Exception) -> str:
-    """An error as one line; what nobody foresaw goes with its name.
-
-    >>> _reason(ValueError("lr=-1: must be more than 0")), _reason(KeyError("x"))
-    ('lr=-1: must be more than 0', "KeyError: 'x'")
-    """
-    line = (str(error).strip().splitlines() or [""])[0]
-    foreseen = isinstance(error, (ValueError, FloatingPointError, OSError)) and line
-    return line if foreseen else f"{type(error).__name__}: {line}"
+        pipe.send(("failed", one_line(error)))
 
 
 def _end_with_parent() -> None:
