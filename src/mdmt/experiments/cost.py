@@ -27,7 +27,7 @@ STILL = 1e-9  # the learning rate while measuring: no setting can make numbers o
 Row = dict[str, Any]
 
 
-def measure(config: Config, stream: Stream, steps: int = 20) -> Row:
+def measure(config: Config, stream: Stream, steps: int = 10) -> Row:
     """Milliseconds and bytes of a method at the last task of a stream, with the memory as full as it is there.
 
     Milliseconds are medians over so many steps: of a whole step of Algorithm 1, and of `predict` for one mini-batch.
