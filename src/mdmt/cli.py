@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from mdmt import cli_compare, cli_cost, cli_data, cli_list, cli_runs, cli_tune
+from mdmt import cli_compare, cli_cost, cli_data, cli_list, cli_reproduce, cli_runs, cli_tune
 from mdmt import cli_options as given
 from mdmt.cli_progress import Progress, tell
 from mdmt.mistakes import FORESEEN, one_line
@@ -105,6 +105,7 @@ app.add_typer(cli_list.app, name="list")
 app.add_typer(cli_data.app, name="data")
 app.add_typer(cli_runs.app, name="runs")
 app.command()(cli_runs.rerun)
+app.add_typer(cli_reproduce.app, name="reproduce")
 
 
 def main(arguments: list[str] | None = None) -> int:

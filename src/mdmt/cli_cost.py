@@ -20,7 +20,7 @@ def cost(
     data: given.Data = None,
     image_size: given.ImageSize = None,
     subset: given.Subset = None,
-    steps: Steps = 20,
+    steps: Steps = 10,
     threads: given.Threads = 1,
     format_: given.Format = "table",
     json: given.Json = False,

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_origin, get_type_hints
 
 from mdmt import benchmarks
 from mdmt.benchmarks.fetch import fetch_weights
+from mdmt.benchmarks.sources import locate
 from mdmt.experiments.presets import preset
 from mdmt.methods import METHODS, Method
 from mdmt.tasks import Stream
@@ -112,6 +113,13 @@ def check_data(
         raise ValueError(f"image_size={image_size}: {bench.name}: {allowed}")
     if weights is not None and bench.backbone["name"] != "resnet18":
         raise ValueError(f"--weights is for the ResNet-18 of split-cub and split-awa; {bench.name} has another network")
+
+
+def check_there(config: Config) -> None:
+    """Refuse a run whose data set is not there; a ValueError says how to get it."""
+    name = benchmarks.find(config["benchmark"]).data
+    if name and name != "DIR":
+        locate(name, config["data"])
 
 
 def stream_for(config: Config, **more: Any) -> Stream:

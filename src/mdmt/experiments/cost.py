@@ -27,7 +27,7 @@ STILL = 1e-9  # the learning rate while measuring: no setting can make numbers o
 Row = dict[str, Any]
 
 
-def measure(config: Config, stream: Stream, steps: int = 20) -> Row:
+def measure(config: Config, stream: Stream, steps: int = 10) -> Row:
     """Milliseconds and bytes of a method at the last task of a stream, with the memory as full as it is there.
 
     Milliseconds are medians over so many steps: of a whole step of Algorithm 1, and of `predict` for one mini-batch.
@@ -135,9 +135,10 @@ def _inference(learner: Learner, task: Task, steps: int) -> tuple[float, int]:
     def once() -> None:
         learner.predict(inputs, task=task.name)
 
+    seconds = statistics.median([_seconds(once) for _ in range(WARM_UP + steps)][WARM_UP:])
     with Made(learner.model.flat) as made:
         once()
-    return 1e3 * statistics.median([_seconds(once) for _ in range(WARM_UP + steps)][WARM_UP:]), made.most
+    return 1e3 * seconds, made.most
 
 
 def _seconds(work: Callable[[], None]) -> float:

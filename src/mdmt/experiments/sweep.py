@@ -70,6 +70,7 @@ def sweep(
     `every` is the number of steps or the time between checkpoints. A run that fails does not stop the others. Whatever ends
     the loop early (Ctrl-C, `break`) stops the workers.
     """
+    from mdmt.experiments.config import check_there
     from mdmt.experiments.store import folder_of, read_record
 
     tell = on_event or (lambda event: None)
@@ -81,6 +82,8 @@ def sweep(
         for folder, record in done.items():
             yield from (Outcome(config, record, read=True) for config in waiting.pop(folder))
     todo = list(waiting.values())
+    for config, *_ in todo:
+        check_there(config)  # here, since every worker would fail of it
     slots = min(count(workers, todo[0][0]["threads"]), len(todo)) if todo else 0
     running: list[_Worker] = []
     try:
