@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup run test check bench mutants clean
+.PHONY: setup run test kills check bench mutants clean
 
 setup: $(READY)
 
@@ -15,13 +15,13 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 run: $(READY)
-	$(BIN)/mdmt run permuted-digits --method van
-	$(BIN)/mdmt run permuted-digits --method mdmt-r
-	$(BIN)/mdmt run permuted-digits --method van --set heads=per-task
-	$(BIN)/mdmt run permuted-digits --method mdmt-r --set heads=per-task
+	$(BIN)/mdmt compare permuted-digits --methods van,ewc,a-gem,er,mega,mdmt-r --tasks 5 --seeds 2
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not kills"
+
+kills: $(READY)
+	$(BIN)/python -m pytest -n 2 -m kills tests/test_kills.py
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -32,7 +32,8 @@ bench: $(READY)
 	$(BIN)/python bench/steps.py
 	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/data.py
-	$(BIN)/python bench/table.py
+	$(BIN)/python bench/memory.py van,ewc,gem,er,mdmt-r
+	$(BIN)/mdmt compare permuted-digits --methods all --tasks 5 --seeds 3 --out runs/bench
 
 mutants: $(READY)
 	$(BIN)/python tests/mutants/run.py

@@ -6,7 +6,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from mdmt.experiments.config import resolve
-from mdmt.experiments.run import folder_of
+from mdmt.experiments.store import folder_of
 from mdmt.metrics import summary
 
 

@@ -16,15 +16,16 @@ from statistics import fmean, pstdev
 import pytest
 
 from mdmt.cli import main
-from mdmt.experiments import render, tables
+from mdmt.experiments import grids, render, tables
 from mdmt.experiments.ablation import VARIANTS
 from mdmt.experiments.config import resolve
-from mdmt.experiments.run import folder_of
+from mdmt.experiments.store import folder_of
 from mdmt.experiments.sweep import Outcome, _ending, count, sweep
 from mdmt.published import published, table
 
 SMALL = ["--tasks", "2", "--seeds", "2", "--set", "reference_batch=8", "--workers", "2", "--quiet"]
 METRICS = ("A_T", "F_T", "LCA_10", "LTR")
+pytestmark = pytest.mark.xdist_group("compare")  # on one worker, since they share their runs
 
 
 @pytest.fixture(scope="module")
@@ -193,9 +194,9 @@ def test_the_published_value_stands_beside_ours():
     assert lines[2][1:3] == ["60.00 ± 10.00", "69.20 ± 1.60"]
     assert lines[0][8] == "2.513 ± 0.330*"
     assert lines[1][8] == "-"
-    assert "\\* not in the paper's Table 1" in render.as_markdown(rows)
-    assert "$2.513 \\pm 0.330$*" in render.as_latex(rows)
-    (line, *_) = csv.DictReader(io.StringIO(render.as_csv(rows)))
+    assert "\\* not in the paper's Table 1" in grids.as_markdown(render.blocks(rows))
+    assert "$2.513 \\pm 0.330$*" in grids.as_latex(render.blocks(rows))
+    (line, *_) = csv.DictReader(io.StringIO(grids.as_csv(render.csv_lines(rows))))
     assert line["published_A_T_mean"] == "0.4235"
 
 

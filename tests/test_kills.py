@@ -7,8 +7,10 @@ kills at random moments each method and network gets; the named moments of the w
 import json
 import os
 import random
+import re
 import shutil
 import signal
+import subprocess
 import threading
 import traceback
 from contextlib import contextmanager, suppress
@@ -20,7 +22,8 @@ import mdmt.experiments.run
 import mdmt.state
 from helpers import small_stream
 from mdmt.experiments.config import resolve
-from mdmt.experiments.run import folder_of, run
+from mdmt.experiments.run import run
+from mdmt.experiments.store import folder_of, read_steps
 from mdmt.methods import METHODS
 
 RANDOM_KILLS = int(os.environ.get("MDMT_KILLS", "2"))
@@ -116,6 +119,12 @@ def killed_at_a_moment(config, out, seconds):
     return ended[0]
 
 
+def done(config, out, **more):
+    """The record of a run, with its kept steps but for their time."""
+    record = run(config, out, **more)
+    return {**record, "kept": [row[:4] for row in read_steps(folder_of(config, out))]}
+
+
 def essence(record):
     kept = (
         "accuracy",
@@ -127,38 +136,40 @@ def essence(record):
         "memory_bytes",
         "metrics",
         "tasks",
+        "kept",
     )
     return {key: record[key] for key in kept}
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("kind", ["resnet", "mlp"])
 @pytest.mark.parametrize("name", METHODS)
-def test_killed_and_started_again_it_gives_the_same_bits(name, kind, tmp_path):
+def test_killed_and_started_again_it_gives_the_same_bits(name, kind, tmp_path, record_property):
     config, chance = config_of(name, kind), random.Random(f"{name} {kind}")
-    straight = run(config, tmp_path / "straight")
+    straight = done(config, tmp_path / "straight")
     steps, out, kills = straight["steps"], tmp_path / "out", 0
     for step in (1, steps):
         kills += killed_at_step(config, out, step) == -signal.SIGKILL
     assert kills == 2
-    assert essence(run(config, out)) == essence(straight)
+    assert essence(done(config, out)) == essence(straight)
     for point in POINTS:
         shutil.rmtree(out)
         times = chance.randint(1, 2)
         assert killed_at_point(config, out, point, times) == -signal.SIGKILL
         kills += 1 + (killed_at_point(config, out, point, times) == -signal.SIGKILL)
-        assert essence(run(config, out)) == essence(straight)
+        assert essence(done(config, out)) == essence(straight)
     for _ in range(RANDOM_KILLS):
         shutil.rmtree(out)
         for _ in range(3):  # the same run killed up to three times
             kills += killed_at_a_moment(config, out, chance.uniform(0, 0.4)) == -signal.SIGKILL
-        assert essence(run(config, out)) == essence(straight)
-    print(f"{kills} kills")
+        assert essence(done(config, out)) == essence(straight)
+    record_property("kills", kills)
 
 
 def interrupted(tmp_path, name="er"):
     """An unfinished run with two checkpoints, its config and its folder."""
     config = config_of(name, "mlp")
-    straight = run(config, tmp_path / "straight")
+    straight = done(config, tmp_path / "straight")
     assert killed_at_step(config, tmp_path / "out", 4) == -signal.SIGKILL
     return config, folder_of(config, tmp_path / "out"), straight
 
@@ -178,7 +189,7 @@ def test_a_damaged_newest_checkpoint_costs_only_the_steps_since_the_one_before(d
     else:
         victim.write_bytes(data[: len(data) // 2] if "truncated" in damage else b"")
     told = []
-    record = run(config, tmp_path / "out", tell=told.append)
+    record = done(config, tmp_path / "out", tell=told.append)
     assert essence(record) == essence(straight)
     assert len(told) == 1
     assert victim.name in told[0]
@@ -231,30 +242,78 @@ def test_two_processes_on_one_folder(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(number, tmp_path, capfd):
     config, straight = config_of("mdmt-r", "mlp"), None
-    straight = run(config, tmp_path / "straight")
+    straight = done(config, tmp_path / "straight")
     with child(lambda: run(config, tmp_path / "out", on_step=lambda x: os.kill(os.getpid(), number))) as (_, ended):
         pass
     assert ended == [1]
     assert "the same command goes on from there" in capfd.readouterr().err
     assert (folder_of(config, tmp_path / "out") / "checkpoint" / "state.json").exists()
-    assert essence(run(config, tmp_path / "out")) == essence(straight)
+    assert essence(done(config, tmp_path / "out")) == essence(straight)
 
 
-def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
-    """Writing fails as on a full disk: one clear line, and what was there before is whole."""
-    config, folder, straight = interrupted(tmp_path)
-    before = {p.name: p.read_bytes() for p in (folder / "checkpoint").iterdir()}
-    plain = mdmt.state.write_file
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of its own, of 2 MB; `mount` changes it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
 
-    def full(path, data):
-        if path.suffix == ".safetensors":
-            raise OSError(28, "No space left on device", str(path))
-        plain(path, data)
+    def mount(*options):
+        done = subprocess.run(["mount", *options, "tmpfs", folder], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no disk of its own can be mounted here: {done.stderr.strip()}")
 
-    monkeypatch.setattr(mdmt.state, "write_file", full)
-    with pytest.raises(OSError, match="No space left"):
-        run(config, tmp_path / "out", every=1)
-    monkeypatch.undo()
-    monkeypatch.setattr(mdmt.experiments.run, "stream_for", small)
-    assert {p.name: p.read_bytes() for p in (folder / "checkpoint").iterdir()} == before
-    assert essence(run(config, tmp_path / "out")) == essence(straight)
+    if shutil.which("mount") is None:
+        pytest.skip("no disk of its own can be mounted here: there is no mount command")
+    mount("-t", "tmpfs", "-o", "size=2m")
+    yield folder, mount
+    subprocess.run(["umount", folder], check=True)
+
+
+def content(folder):
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_full_disk_loses_nothing(tmp_path, disk, capsys):
+    """One clear line, and what was there before is whole; with room made, the run goes on from there."""
+    out, _ = disk
+    config = config_of("er", "mlp")
+    straight = done(config, tmp_path / "straight")
+    assert killed_at_step(config, out, 4) == -signal.SIGKILL
+    before = content(out)
+    (out / "other").write_bytes(bytes(shutil.disk_usage(out).free))
+    with pytest.raises(OSError, match="No space left on device; what was saved before is whole: free some space"):
+        run(config, out, every=1)
+    (out / "other").unlink()
+    assert content(out) == before
+    assert essence(done(config, out)) == essence(straight)
+
+
+def test_a_read_only_folder_is_refused_but_read(tmp_path, disk):
+    out, mount = disk
+    done, other = config_of("van", "mlp"), config_of("er", "mlp")
+    record = run(done, out)
+    mount("-o", "remount,ro")
+    assert run(done, out) == record
+    with pytest.raises(
+        ValueError, match="cannot be written \\(Read-only file system\\): choose another folder with --out"
+    ):
+        run(other, out)
+    mount("-o", "remount,rw")
+    assert killed_at_step(other, out, 4) == -signal.SIGKILL
+    before = content(out)
+    mount("-o", "remount,ro")
+    with pytest.raises(ValueError, match="Read-only file system"):
+        run(other, out)
+    assert content(out) == before
+
+
+def test_a_number_that_is_not_finite_names_the_last_good_checkpoint(tmp_path):
+    config = {**config_of("van", "mlp"), "lr": 1e15}
+    with pytest.raises(
+        FloatingPointError, match=r"not finite.*the last good state is that of task .* step \d+, in "
+    ) as told:
+        run(config, tmp_path, every=1)
+    folder = folder_of(config, tmp_path) / "checkpoint"
+    assert str(folder) in str(told.value)
+    with pytest.raises(FloatingPointError, match=re.escape(str(told.value))):  # started again: from there, and the same
+        run(config, tmp_path, every=1)

@@ -22,8 +22,9 @@ from scipy import stats
 
 from mdmt import metrics
 from mdmt.cli import main
-from mdmt.cli_report import FIGURES, figure
-from mdmt.experiments.run import folder_of
+from mdmt.cli_report import FIGURES
+from mdmt.experiments.listing import find_runs
+from mdmt.experiments.store import folder_of
 from mdmt.experiments.tables import METRICS
 from mdmt.experiments.variants import configs_for, split_methods
 from mdmt.methods import METHODS
@@ -35,7 +36,7 @@ EVIL = "<script>alert('x')</script>"
 
 
 def read(out):
-    return study.read(folders.find(Path(out)))
+    return study.read(find_runs(Path(out)))
 
 
 def only(out):
@@ -112,12 +113,12 @@ def test_what_cannot_be_shown_is_listed_with_its_reason(tmp_path):
         text = html(tmp_path)
     assert [run.folder for run in found.runs] == [shown]
     reasons = {one.folder: one.reason for one in absent}
-    assert "record.json cannot be read" in reasons[made["no json"]]
+    assert reasons[made["no json"]] == "record.json cannot be used: record.json is damaged: it is no JSON object"
     assert reasons[made["no record"]] == "stopped or failed before its end; it left no checkpoint"
-    assert reasons[made["no config"]] == "config.json cannot be read: not an object"
-    assert reasons[made["infinite"]] == "record.json is not a record: it has numbers that are not finite"
-    assert "record.json is not a record" in reasons[made["ragged"]]
-    assert "record.json is not a record" in reasons[made["list"]]
+    assert reasons[made["no config"]] == "config.json cannot be read: config.json is damaged: it is no JSON object"
+    assert reasons[made["infinite"]] == "record.json cannot be used: it has numbers that are not finite"
+    assert "record.json cannot be used" in reasons[made["ragged"]]
+    assert "record.json cannot be used" in reasons[made["list"]]
     assert reasons[made["twice"]] == f"the same run as {shown}, which is shown"
     assert reasons[made["running"]] == "running now"
     assert [one.folder for one in absent if one.running] == [made["running"]]
@@ -125,12 +126,19 @@ def test_what_cannot_be_shown_is_listed_with_its_reason(tmp_path):
     assert "1 running now" in text
 
 
-def test_what_is_hidden_or_a_checkpoint_is_no_run(tmp_path):
+def test_a_run_that_has_just_begun(tmp_path):
     folder = leave(tmp_path, "van")
-    for place in (tmp_path / ".venv" / "lib", folder / "checkpoint"):
-        place.mkdir(parents=True)
-        (place / "config.json").write_text("{}")
-    assert folders.find(tmp_path) == folders.find(folder) == [folder]
+    (folder / ".lock").touch()
+    (folder / "config.json").unlink()
+    (folder / "record.json").unlink()
+    assert [one.reason for one in read(tmp_path)[1]] == ["nothing is written yet"]
+
+
+def test_held_out_tasks_are_a_study_of_their_own_and_need_no_command(tmp_path):
+    leave(tmp_path, "van")
+    leave(tmp_path, "er", cross_validation=True)
+    first, second = read(tmp_path)[0]
+    assert {len(command.commands(one)) for one in (first, second)} == {0, 1}
 
 
 def test_a_run_says_how_far_it_came(tmp_path):
@@ -400,16 +408,26 @@ def test_help_loads_neither_torch_nor_matplotlib():
     assert not {"torch", "matplotlib", "jinja2", "sklearn"} & set(done.stdout.split())
 
 
-def test_a_figure_of_the_paper_from_finished_runs(tmp_path):
+def test_a_figure_of_the_paper_from_finished_runs(tmp_path, capsys):
     runs, to = tmp_path / "runs", tmp_path / "figures"
-    for variant in split_methods(FIGURES["fig3"][0]):
+    shown = split_methods(FIGURES["fig3"].methods)
+    for variant in shown:
         leave(runs, variant, tasks=2)
-    written = figure("fig3", "permuted-digits", options={"tasks": 2}, out=str(runs), to=str(to), quiet=True)
-    assert [path.name for path in written] == ["fig3a.svg", "fig3a.png", "fig3b.svg", "fig3b.png"]
+    arguments = ["permuted-digits", "--tasks", "2", "--out", str(runs), "--to", str(to), "--quiet"]
+    assert main(["reproduce", "fig3", *arguments]) == 0
+    names = ["fig3a.svg", "fig3a.png", "fig3b.svg", "fig3b.png"]
+    written = [to / "permuted-digits" / name for name in names]
+    assert capsys.readouterr().out.split() == [str(path) for path in written]
     text = written[0].read_text()
-    assert all(f">{variant}<" in text for variant in split_methods(FIGURES["fig3"][0]))
-    with pytest.raises(ValueError, match="'fig9' is not one of fig3, fig4"):
-        figure("fig9")
+    assert all(f">{variant}<" in text for variant in shown)
+
+
+def test_every_figure_of_the_paper_has_a_command_and_methods_that_there_are(capsys):
+    assert main(["reproduce", "--help"]) == 0
+    printed = capsys.readouterr().out
+    for name, one in FIGURES.items():
+        assert name in printed
+        assert configs_for("permuted-digits", split_methods(one.methods), range(1), {})
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mdmt.saving import learner_state
+from mdmt.saving import learner_state, place
 from mdmt.state import write_state
 
 if TYPE_CHECKING:
@@ -39,11 +39,13 @@ class Checkpoints:
             self.write(learner)
 
     def write(self, learner: Learner) -> None:
-        """Write now."""
+        """Write now; weights that are not finite are never written."""
         start = time.monotonic()
+        learner.check_finite("sum of the weights", learner.model.flat.detach())
         write_state(self.folder, *learner_state(learner), keep=True)
         self.last = time.monotonic()
         self.cost = self.last - start
+        learner.saved = place(learner, self.folder)
 
 
 def parse_every(every: int | str) -> tuple[int | None, float | None]:

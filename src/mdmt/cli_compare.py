@@ -20,6 +20,7 @@ def compare(
     seed: given.Seed = 1234,
     tasks: given.Tasks = None,
     set_: given.Set = None,
+    reading: given.Reading = None,
     data: given.Data = None,
     image_size: given.ImageSize = None,
     subset: given.Subset = None,
@@ -29,19 +30,21 @@ def compare(
     threads: given.Threads = 1,
     against: given.Against = None,
     format_: given.Format = "table",
+    checkpoint_every: given.CheckpointEvery = None,
     fresh: given.Fresh = False,
     json: given.Json = False,
     quiet: given.Quiet = False,
 ) -> None:
     """Compare methods (Table 1): every metric, mean and std over seeds, the published value beside it."""
+    from mdmt.experiments.config import parse_settings
     from mdmt.experiments.variants import split_methods
 
     options = {
         "tasks": tasks, "threads": threads, "data": data, "image_size": image_size, "subset": subset, "weights": weights
     }  # fmt: skip
     _compare(
-        benchmark, split_methods(methods), range(seed, seed + seeds), set_ or [], options, out, workers, against,
-        format_, fresh, json, quiet,
+        benchmark, split_methods(methods), range(seed, seed + seeds), parse_settings(set_, reading), options, out, workers,
+        against, format_, checkpoint_every, fresh, json, quiet,
     )  # fmt: skip
 
 
@@ -51,6 +54,7 @@ def ablate(
     seed: given.Seed = 1234,
     tasks: given.Tasks = None,
     set_: given.Set = None,
+    reading: given.Reading = None,
     data: given.Data = None,
     image_size: given.ImageSize = None,
     subset: given.Subset = None,
@@ -60,19 +64,21 @@ def ablate(
     threads: given.Threads = 1,
     against: given.Against = None,
     format_: given.Format = "table",
+    checkpoint_every: given.CheckpointEvery = None,
     fresh: given.Fresh = False,
     json: given.Json = False,
     quiet: given.Quiet = False,
 ) -> None:
     """What the parts of MDMT-R are worth (Table 2): softmax, margins, distillation."""
     from mdmt.experiments.ablation import VARIANTS
+    from mdmt.experiments.config import parse_settings
 
     options = {
         "tasks": tasks, "threads": threads, "data": data, "image_size": image_size, "subset": subset, "weights": weights
     }  # fmt: skip
     _compare(
-        benchmark, list(VARIANTS), range(seed, seed + seeds), set_ or [], options, out, workers, against,
-        format_, fresh, json, quiet, ablation=True,
+        benchmark, list(VARIANTS), range(seed, seed + seeds), parse_settings(set_, reading), options, out, workers,
+        against, format_, checkpoint_every, fresh, json, quiet, ablation=True,
     )  # fmt: skip
 
 
@@ -80,28 +86,30 @@ def _compare(
     benchmark: str,
     variants: list[str],
     seeds: range,
-    settings: list[str],
+    settings: dict[str, str],
     options: dict[str, Any],
     out: str,
     workers: str,
     against: str | None,
     format_: str,
+    every: str | None,
     fresh: bool,
     json: bool,
     quiet: bool,
     ablation: bool = False,
 ) -> None:
     """Check all that was asked, do the runs, print the rows."""
-    from mdmt.experiments.config import parse_setting
-    from mdmt.experiments.render import FORMATS
+    from mdmt.checkpoints import parse_every
+    from mdmt.experiments.grids import check_format
     from mdmt.experiments.variants import configs_for, find_row
 
-    if format_ not in ("table", *FORMATS):
-        raise ValueError(f"--format {format_}: must be one of table, {', '.join(FORMATS)}")
-    configs = configs_for(benchmark, variants, seeds, dict(map(parse_setting, settings)), **options)
+    check_format(format_)
+    if every is not None:
+        parse_every(every)
+    configs = configs_for(benchmark, variants, seeds, settings, **options)
     chosen = None if against is None else find_row(against, variants, configs)
     configs = list({of_seed[0]["label"]: of_seed for of_seed in configs}.values())  # asked twice: one row
-    rows, failed = _run_all(configs, out, _workers(workers), fresh, quiet or json)
+    rows, failed = run_all(configs, out, parse_workers(workers), every, fresh, quiet or json)
     if ablation:
         _put_table_2_beside(rows, configs)
     _put_differences_beside(rows, chosen)
@@ -111,7 +119,8 @@ def _compare(
         raise typer.Exit(2)
 
 
-def _workers(text: str) -> Any:
+def parse_workers(text: str) -> Any:
+    """The number of worker processes, or auto."""
     if text == "auto":
         return text
     if not text.isdecimal() or int(text) < 1:
@@ -119,14 +128,14 @@ def _workers(text: str) -> Any:
     return int(text)
 
 
-def _run_all(
-    configs: list[list[Config]], out: str, workers: Any, fresh: bool, quiet: bool
+def run_all(
+    configs: list[list[Config]], out: str, workers: Any, every: str | None, fresh: bool, quiet: bool
 ) -> tuple[list[Row | None], list[dict[str, Any]]]:
     """A row for each variant, of the seeds that finished (None where none did), and what failed."""
     from contextlib import closing
 
     from mdmt.experiments.live import Live
-    from mdmt.experiments.run import folder_of
+    from mdmt.experiments.store import folder_of
     from mdmt.experiments.sweep import sweep
     from mdmt.experiments.tables import comparison
 
@@ -143,7 +152,7 @@ def _run_all(
     try:
         with (
             Live([c[0]["label"] for c in configs], len(configs[0]), quiet) as live,
-            closing(sweep(flat, out, workers, live.event, fresh=fresh)) as outcomes,
+            closing(sweep(flat, out, workers, live.event, fresh=fresh, every=every)) as outcomes,
         ):
             for outcome in outcomes:
                 if outcome.record is None:
@@ -190,12 +199,13 @@ def _print(rows: list[Row], failed: list[dict[str, Any]], format_: str, as_json:
     import json
     import sys
 
-    from mdmt.experiments.render import show
+    from mdmt.experiments.grids import show
+    from mdmt.experiments.render import blocks, csv_lines
 
     if as_json:
         print(json.dumps({"rows": rows, "failed": failed}))
         return
     if rows:
-        show(rows, format_)
+        show(blocks(rows), csv_lines(rows), format_)
     for run in failed:
         print(f"mdmt: failed: {run['label']}, seed {run['seed']}: {run['reason']}", file=sys.stderr)

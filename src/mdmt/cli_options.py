@@ -17,6 +17,7 @@ Subset = Annotated[int | None, typer.Option(min=1, help="Train on so many exampl
 Weights = Annotated[
     str | None, typer.Option(help="Start ResNet-18 from a torchvision state dict; imagenet fetches it.")
 ]
+Run = Annotated[str, typer.Argument(help="A run: its folder, or a part of its path such as its hash or hash/seed.")]
 Out = Annotated[str, typer.Option(help="Where run folders go.")]
 Workers = Annotated[str, typer.Option(help="Runs at a time: a number, or auto for one per core.")]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of one run.")]
@@ -27,7 +28,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Method = Annotated[str, typer.Option(help="A method, a variant such as 'mdmt-r[distance=none]', or module:Class.")]
 Methods = Annotated[str, typer.Option(help="all, or a list of methods and variants: van,er,'mdmt-r[distance=none]'.")]
-Reading = Annotated[str | None, typer.Option(help="Of the paper, for mdmt-r: code or paper.")]
+Reading = Annotated[str | None, typer.Option(help="Of a method's paper, for those that have it: code or paper.")]
 CheckpointEvery = Annotated[
     str | None, typer.Option(help="A time such as 30s or 5m, or a number of steps, between checkpoints.")
 ]
+Log = Annotated[str | None, typer.Option(help="tensorboard: also write event files, in the run's folder.")]

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 import typer
+
+from mdmt import cli_options as given
 
 NEEDS = ("jinja2", "matplotlib", "sklearn")
 Runs = Annotated[str, typer.Argument(help="A folder of runs.")]
 
-# What each figure of the paper shows, and how many seeds it takes. Figures 4 and 7 have all methods that learn task by task.
+
+class Figure(NamedTuple):
+    """A figure of the paper: the methods it shows, on what, with how many seeds, and the files it makes."""
+
+    methods: str
+    benchmark: str
+    seeds: int
+    parts: tuple[str, ...]
+    shows: str
+
+
+# The paper does not list the methods of Fig. 4 and 7: here they are all that learn task by task.
 SEQUENTIAL = "van,ewc,mas,rwalk,pi,mer,gem,a-gem,er,mega,mdmt-r"
+MARGINS = "mdmt-r[class_margin=0,distance=none,task_margin=0],mdmt-r[distance=none],mdmt-r"
+SHIFT = "a-gem,mega,mdmt-r[distance=none],mdmt-r"
 FIGURES = {
-    "fig3": ("mdmt-r[class_margin=0,distance=none,task_margin=0],mdmt-r[distance=none],mdmt-r", 1, ("fig3a", "fig3b")),
-    "fig4": (SEQUENTIAL, 5, ("fig4",)),
-    "fig5": ("a-gem,mega,mdmt-r", 1, ("fig5",)),
-    "fig6": ("a-gem,mega,mdmt-r[distance=none],mdmt-r", 1, ("fig6",)),
-    "fig7": (SEQUENTIAL, 5, ("fig7",)),
+    "fig3": Figure(MARGINS, "permuted-mnist", 1, ("fig3a", "fig3b"), "angles of features and class centres"),
+    "fig4": Figure(SEQUENTIAL, "split-cifar", 5, ("fig4",), "average accuracy along learning"),
+    "fig5": Figure("a-gem,mega,mdmt-r", "permuted-mnist", 1, ("fig5",), "t-SNE of three tasks after the last"),
+    "fig6": Figure(SHIFT, "permuted-mnist", 1, ("fig6",), "t-SNE of task 1 along learning"),
+    "fig7": Figure(SEQUENTIAL, "split-cifar", 5, ("fig7",), "how fast a new task is learned"),
 }
 
 
@@ -32,10 +48,11 @@ def report(
 ) -> None:
     """Write one HTML page that shows what runs found: tables, every figure of the paper, drift, cost, differences."""
     folder = _folder(runs)
-    from mdmt.report import files, folders, page, study
+    from mdmt.experiments.listing import find_runs
+    from mdmt.report import files, page, study
     from mdmt.state import write_file
 
-    studies, absent = study.read(folders.find(folder))
+    studies, absent = study.read(find_runs(folder))
     if not studies and not absent:
         raise ValueError(f"no runs under {runs}: `mdmt run` and `mdmt compare` leave them in --out")
     drawn = page.drawings(studies, folder / ".tsne")
@@ -70,45 +87,62 @@ def watch(
             print(file=sys.stderr)
 
 
-def figure(
-    name: str,
-    benchmark: str = "permuted-mnist",
-    *,
-    methods: str | None = None,
-    seeds: int | None = None,
-    seed: int = 1234,
-    settings: list[str] | None = None,
-    options: dict[str, Any] | None = None,
-    out: str = "runs",
-    to: str = "figures",
-    workers: int | str = "auto",
-    fresh: bool = False,
-    quiet: bool = False,
-) -> list[Path]:
-    """Do the runs of a figure of the paper that are not there yet, and write it as SVG and PNG; the files written."""
-    if name not in FIGURES:
-        raise ValueError(f"{name!r} is not one of {', '.join(FIGURES)}")
-    _check()
-    from mdmt.cli_compare import _run_all
-    from mdmt.experiments.config import parse_setting
-    from mdmt.experiments.variants import configs_for, split_methods
+def figure(name: str) -> Callable[..., None]:
+    """The command that makes a figure of the paper."""
+    wanted = FIGURES[name]
+
+    def command(
+        benchmark: given.Benchmark = wanted.benchmark,
+        methods: given.Methods = wanted.methods,
+        seeds: given.Seeds = wanted.seeds,
+        seed: given.Seed = 1234,
+        tasks: given.Tasks = None,
+        set_: given.Set = None,
+        reading: given.Reading = None,
+        data: given.Data = None,
+        image_size: given.ImageSize = None,
+        subset: given.Subset = None,
+        weights: given.Weights = None,
+        out: given.Out = "runs",
+        to: Annotated[str, typer.Option(help="Where the figure goes, in a folder of the benchmark.")] = "figures",
+        workers: given.Workers = "auto",
+        threads: given.Threads = 1,
+        checkpoint_every: given.CheckpointEvery = None,
+        fresh: given.Fresh = False,
+        quiet: given.Quiet = False,
+    ) -> None:
+        _check()
+        from mdmt.cli_compare import parse_workers, run_all
+        from mdmt.experiments.config import parse_settings
+        from mdmt.experiments.variants import configs_for, split_methods
+
+        configs = configs_for(
+            benchmark, split_methods(methods), range(seed, seed + seeds), parse_settings(set_, reading),
+            tasks=tasks, threads=threads, data=data, image_size=image_size, subset=subset, weights=weights,
+        )  # fmt: skip
+        rows, failed = run_all(configs, out, parse_workers(workers), checkpoint_every, fresh, quiet)
+        for one in failed:
+            print(f"mdmt: failed: {one['label']}, seed {one['seed']}: {one['reason']}", file=sys.stderr)
+        finished = [Path(run) for row in rows if row is not None for run in row["runs"]]
+        for path in _write(name, finished, Path(out, ".tsne"), Path(to, benchmark)):
+            print(path)
+
+    command.__doc__ = f"Fig. {name[3:]}: {wanted.shows}, as SVG and PNG; runs that are missing are done first."
+    return command
+
+
+def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:
+    """The files of a figure, from the runs that it shows."""
     from mdmt.report import files, page, study
     from mdmt.report.style import styles
 
-    usual, count, parts = FIGURES[name]
-    span = range(seed, seed + (seeds or count))
-    given = dict(map(parse_setting, settings or []))
-    configs = configs_for(benchmark, split_methods(methods or usual), span, given, **(options or {}))
-    rows, failed = _run_all(configs, out, workers, fresh, quiet)
-    for one in failed:
-        print(f"mdmt: failed: {one['label']}, seed {one['seed']}: {one['reason']}", file=sys.stderr)
-    studies, _ = study.read(Path(folder) for row in rows if row is not None for folder in row["runs"])
+    studies, _ = study.read(runs)
     if not studies:
         raise ValueError(f"{name}: no run finished")
-    (drawn,) = page.drawings(studies, Path(out, ".tsne"))
-    Path(to).mkdir(parents=True, exist_ok=True)
-    there = [part for part in parts if part in files.figure_names(drawn)]
-    return [path for part in there for path in files.write_figure(drawn, part, styles(studies), Path(to))]
+    (drawn,) = page.drawings(studies, cache)
+    place.mkdir(parents=True, exist_ok=True)
+    there = [part for part in FIGURES[name].parts if part in files.figure_names(drawn)]
+    return [path for part in there for path in files.write_figure(drawn, part, styles(studies), place)]
 
 
 def _folder(runs: str) -> Path:

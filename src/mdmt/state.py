@@ -7,10 +7,12 @@ read when the last is damaged.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +122,14 @@ def write_file(path: Path, data: bytes) -> None:
             os.fsync(directory)
         finally:
             os.close(directory)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        todo = "free some space" if full else "make it writable"
+        whole = f"{error.strerror}; what was saved before is whole: {todo}, and ask again"
+        raise OSError(error.errno, whole, str(path)) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def _digest(body: dict[str, Any]) -> str:

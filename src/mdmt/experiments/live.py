@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live as RichLive
 
-from mdmt.experiments.render import heading, rich_table
+from mdmt.experiments.grids import rich_table
+from mdmt.experiments.render import heading
 from mdmt.experiments.sweep import Event, Outcome
 from mdmt.experiments.tables import METRICS, Row, format_metric
 
@@ -33,9 +34,12 @@ class Live:
         self.screen.stop()
 
     def event(self, event: Event) -> None:
-        """A run has started or goes on."""
+        """A run has started, goes on, or has something to tell, which is printed however quiet we are."""
+        if event.kind == "told":
+            self.console.print(f"mdmt: {event.text}", markup=False, highlight=False, soft_wrap=True)
+            return
         self.at[event.config["label"]][event.config["seed"]] = event.text
-        if event.text == "started":
+        if event.kind == "started":
             self._say(f"{event.config['label']}, seed {event.config['seed']}: started")
 
     def outcome(self, outcome: Outcome, row: Row | None) -> None:

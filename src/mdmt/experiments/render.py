@@ -1,16 +1,12 @@
-"""A comparison as a table on the terminal, as markdown, as LaTeX and as CSV."""
+"""What a comparison prints: the tables of its rows, with what stands above and below them."""
 
 from __future__ import annotations
 
-import csv
-import io
-import os
-from collections.abc import Callable
 from typing import Any
 
+from mdmt.experiments.grids import Block, Grid, size
 from mdmt.experiments.tables import METRICS, Row, format_metric
 
-Grid = tuple[list[str], list[list[str]]]  # the heads of the columns; the rows
 NOTEBOOK = "* not in the paper's Table 1: from the public notebooks behind it"
 
 
@@ -19,15 +15,17 @@ def heading(name: str) -> str:
     return "A_T (%)" if name == "A_T" else name
 
 
-def size(count: int) -> str:
-    """Bytes for people.
+def metrics_table(spreads: dict[str, Any]) -> Any:
+    """The metrics of one method, the formula beside each, as a rich table."""
+    from rich.table import Table
+    from rich.text import Text
 
-    >>> size(0), size(980_000), size(3_400_000)
-    ('-', '980 kB', '3.4 MB')
-    """
-    if not count:
-        return "-"
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
+    from mdmt.metrics import FORMULAS
+
+    table = Table("metric", "value", "formula", box=None, header_style="bold")
+    for name, spread in spreads.items():
+        table.add_row(heading(name), format_metric(name, spread), Text(FORMULAS[name]))  # its brackets are no markup
+    return table
 
 
 def main_grid(rows: list[Row]) -> Grid:
@@ -75,87 +73,19 @@ def captions(rows: list[Row]) -> list[str]:
     return lines
 
 
-def _blocks(rows: list[Row]) -> list[tuple[list[str], Grid, list[str]]]:
+def blocks(rows: list[Row]) -> list[Block]:
     """Each table with what stands above and below it."""
     grid = main_grid(rows)
     below = [NOTEBOOK] if any(cell.endswith("*") for line in grid[1] for cell in line[1:]) else []
-    blocks = [(captions(rows), grid, below)]
+    found = [(captions(rows), grid, below)]
     against = [row["differences"]["against"] for row in rows if row.get("differences")]
     if against:
-        blocks.append(([f"difference to {against[0]}, paired by seed"], difference_grid(rows), []))
-    return blocks
+        found.append(([f"difference to {against[0]}, paired by seed"], difference_grid(rows), []))
+    return found
 
 
-def as_table(rows: list[Row], width: int) -> list[Any]:
-    """What rich prints, on a screen so wide."""
-    from rich.text import Text
-
-    parts: list[Any] = []
-    for above, grid, below in _blocks(rows):
-        parts += [Text(line, style="bold" if i == 0 else "") for i, line in enumerate(above)]
-        parts += [rich_table(grid, width), *map(Text, below)]
-    return parts
-
-
-def rich_table(grid: Grid, width: int) -> Any:
-    """A grid as a rich table, set closer where there is little room; labels have brackets, which are no markup."""
-    from rich.table import Table
-    from rich.text import Text
-
-    widest = [max(map(len, column)) for column in zip(grid[0], *grid[1], strict=True)]
-    gap = 2 if sum(widest) + 2 * len(widest) <= width else 1
-    whole = sum(widest[1:]) + gap * len(widest) + 8 <= width  # then it is the label that is folded, not the numbers
-    table = Table(box=None, header_style="bold", padding=(0, gap, 0, 0), pad_edge=False)
-    for i, head in enumerate(grid[0]):
-        table.add_column(head, justify="left" if i == 0 else "right", overflow="fold", no_wrap=whole and i > 0)
-    for line in grid[1]:
-        table.add_row(*map(Text, line))
-    return table
-
-
-def as_markdown(rows: list[Row]) -> str:
-    """Tables of GitHub's markdown."""
-    parts = []
-    for above, (heads, lines), below in _blocks(rows):
-        body = [heads, ["---"] + ["---:"] * (len(heads) - 1), *([f"`{line[0]}`", *line[1:]] for line in lines)]
-        notes = [line.replace("*", "\\*") for line in below]
-        table = ["| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |" for cells in body]
-        parts.append("\n".join([*above, "", *table, *([""] if notes else []), *notes]))
-    return "\n\n".join(parts)
-
-
-def as_latex(rows: list[Row]) -> str:
-    """Tabulars with the rules of the package booktabs."""
-    parts = []
-    for above, (heads, lines), below in _blocks(rows):
-        body = [" & ".join(_tex(cell) for cell in cells) + r" \\" for cells in (heads, *lines)]
-        rules = [r"\begin{tabular}{l" + "r" * (len(heads) - 1) + "}", r"\toprule", body[0], r"\midrule"]
-        parts.append(
-            "\n".join([*(f"% {line}" for line in above + below), *rules, *body[1:], r"\bottomrule", r"\end{tabular}"])
-        )
-    return "\n\n".join(parts)
-
-
-def _tex(text: str) -> str:
-    """Text as LaTeX; the metrics in mathematics.
-
-    >>> _tex("A_T (%)"), _tex("89.51 ± 0.20"), _tex("-0.010")
-    ('$A_{T}$ (\\\\%)', '$89.51 \\\\pm 0.20$', '$-0.010$')
-    """
-    name = text.split(" ")[0]
-    if name in METRICS:
-        letters, _, index = name.partition("_")
-        return (f"${letters}_{{{index}}}$" if index else name) + text[len(name) :].replace("%", r"\%")
-    if text[0] in "+-0123456789" and text != "-" and text[-1] != "B":
-        number = text.rstrip("*").replace("±", r"\pm")
-        return f"${number}$" + "*" * text.endswith("*")
-    for sign in "&%$#_{}":
-        text = text.replace(sign, f"\\{sign}")
-    return "--" if text == "-" else text
-
-
-def as_csv(rows: list[Row]) -> str:
-    """One line per row, for programs: fractions, not percent; empty where there is nothing."""
+def csv_lines(rows: list[Row]) -> list[dict[str, Any]]:
+    """The rows for programs: fractions, not percent."""
     lines = []
     for row in rows:
         line: dict[str, Any] = {"benchmark": row["benchmark"], "label": row["label"], "seeds": len(row["seeds"])}
@@ -165,24 +95,4 @@ def as_csv(rows: list[Row]) -> str:
                 cell = (source or {}).get(name) or {"mean": None, "std": None}
                 line |= {f"{prefix}{name}_{part}": cell[part] for part in ("mean", "std")}
         lines.append({**line, "seconds": row["seconds"]["mean"], "memory_bytes": row["memory_bytes"]})
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue().rstrip("\n")
-
-
-FORMATS: dict[str, Callable[[list[Row]], str]] = {"markdown": as_markdown, "latex": as_latex, "csv": as_csv}
-
-
-def show(rows: list[Row], form: str) -> None:
-    """Print rows in one of FORMATS, or as a table: as wide as it wants to be where no terminal limits it."""
-    if form in FORMATS:
-        print(FORMATS[form](rows))
-        return
-    from rich.console import Console
-
-    screen = Console()
-    if not screen.is_terminal and "COLUMNS" not in os.environ:
-        screen = Console(width=1000)
-    screen.print(*as_table(rows, screen.width), sep="\n")
+    return lines

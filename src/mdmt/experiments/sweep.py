@@ -19,6 +19,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
+from mdmt.mistakes import one_line
+
 Config = dict[str, Any]
 PATIENCE = 10.0  # seconds that a stopped worker has to leave what it wants to leave
 EVERY = 0.5  # seconds between two words of a worker
@@ -36,10 +38,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Event:
-    """A run has started, or says where it is (`task 3/5`)."""
+    """A run has started, says where it is (`task 3/5`), or tells what a person should know."""
 
     config: Config
     text: str
+    kind: Literal["started", "at", "told"] = "at"
 
 
 @dataclass
@@ -60,12 +63,15 @@ def sweep(
     on_event: Callable[[Event], None] | None = None,
     *,
     fresh: bool = False,
+    every: int | str | None = None,
 ) -> Generator[Outcome, None, None]:
     """Do all runs and give each outcome as it comes; finished runs are read first, unless `fresh`.
 
-    A run that fails does not stop the others. Whatever ends the loop early (Ctrl-C, `break`) stops the workers.
+    `every` is the number of steps or the time between checkpoints. A run that fails does not stop the others. Whatever ends
+    the loop early (Ctrl-C, `break`) stops the workers.
     """
-    from mdmt.experiments.run import folder_of, read_record
+    from mdmt.experiments.config import check_there
+    from mdmt.experiments.store import folder_of, read_record
 
     tell = on_event or (lambda event: None)
     waiting: dict[Path, list[Config]] = {}  # two variants may name the same run
@@ -76,14 +82,16 @@ def sweep(
         for folder, record in done.items():
             yield from (Outcome(config, record, read=True) for config in waiting.pop(folder))
     todo = list(waiting.values())
+    for config, *_ in todo:
+        check_there(config)  # here, since every worker would fail of it
     slots = min(count(workers, todo[0][0]["threads"]), len(todo)) if todo else 0
     running: list[_Worker] = []
     try:
         with _terminable():
             while todo or running:
                 while todo and len(running) < slots:
-                    running.append(_start(todo.pop(0), out, fresh))
-                    tell(Event(running[-1].configs[0], "started"))
+                    running.append(_start(todo.pop(0), out, fresh, every))
+                    tell(Event(running[-1].configs[0], "started", "started"))
                 ready = connection.wait([worker.pipe for worker in running])
                 for worker in [worker for worker in running if worker.pipe in ready]:
                     if _listen(worker, tell):
@@ -102,10 +110,10 @@ def count(workers: int | Literal["auto"], threads: int = 1) -> int:
     return max(1, cores // threads)
 
 
-def _start(configs: list[Config], out: str | Path, fresh: bool) -> _Worker:
+def _start(configs: list[Config], out: str | Path, fresh: bool, every: int | str | None) -> _Worker:
     context = get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(theirs, configs[0], str(out), fresh), daemon=True)
+    process = context.Process(target=_work, args=(theirs, configs[0], str(out), fresh, every), daemon=True)
     process.start()
     theirs.close()  # so that the pipe ends when the worker does
     return _Worker(process, ours, configs)
@@ -122,8 +130,8 @@ def _listen(worker: _Worker, tell: Callable[[Event], None]) -> bool:
         worker.pipe.close()
         worker.process.close()
         return False
-    if kind == "at":
-        tell(Event(worker.configs[0], content))
+    if kind in ("at", "told"):
+        tell(Event(worker.configs[0], content, kind))
     elif kind == "record":
         worker.record = content
     else:
@@ -165,7 +173,7 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _work(pipe: Connection, config: Config, out: str, fresh: bool) -> None:
+def _work(pipe: Connection, config: Config, out: str, fresh: bool, every: int | str | None) -> None:
     """What a worker does. Ctrl-C is its parent's affair, which sends SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -174,22 +182,15 @@ def _work(pipe: Connection, config: Config, out: str, fresh: bool) -> None:
         from mdmt.experiments.run import run
 
         teller = _Teller(pipe)
-        pipe.send(("record", run(config, out, fresh=fresh, on_step=teller.step, on_image=teller.image)))
+        record = run(
+            config, out, fresh=fresh, every=every,
+            on_step=teller.step, on_image=teller.image, tell=lambda line: pipe.send(("told", line)),
+        )  # fmt: skip
+        pipe.send(("record", record))
     except Exception as error:
         if os.environ.get("MDMT_TRACEBACK"):
             traceback.print_exc()
-        pipe.send(("failed", _reason(error)))
-
-
-def _reason(error: Exception) -> str:
-    """An error as one line; what nobody foresaw goes with its name.
-
-    >>> _reason(ValueError("lr=-1: must be more than 0")), _reason(KeyError("x"))
-    ('lr=-1: must be more than 0', "KeyError: 'x'")
-    """
-    line = (str(error).strip().splitlines() or [""])[0]
-    foreseen = isinstance(error, (ValueError, FloatingPointError, OSError)) and line
-    return line if foreseen else f"{type(error).__name__}: {line}"
+        pipe.send(("failed", one_line(error)))
 
 
 def _end_with_parent() -> None:

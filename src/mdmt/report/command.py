@@ -8,7 +8,12 @@ from mdmt.report.study import Study
 
 
 def commands(study: Study) -> list[str]:
-    """`mdmt compare` lines that ask for the runs of a study; one for each set of seeds that methods share."""
+    """`mdmt compare` lines that ask for the runs of a study; one for each set of seeds that methods share.
+
+    Held-out tasks have none: `mdmt tune` alone runs them.
+    """
+    if study.runs[0].config.get("cross_validation"):
+        return []
     by_seeds: dict[tuple[int, ...], list[str]] = {}
     for entry in study.entries:
         by_seeds.setdefault(tuple(run.config["seed"] for run in entry.runs), []).append(entry.runs[0].config["label"])

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mdmt.experiments.render import as_csv, as_latex
+from mdmt.experiments.grids import as_csv, as_latex
+from mdmt.experiments.render import blocks, csv_lines
 from mdmt.experiments.tables import differences
 from mdmt.report import compare, figures, panels
 from mdmt.report.features import centre_angles, class_centres, first_run
@@ -34,8 +35,8 @@ def write_all(drawn: list[Drawing], folder: Path) -> list[Path]:
         for chart in d.charts.values():
             written.append(_write(place / f"{chart.name}.csv", chart_csv(chart).encode()))
         rows = table_rows(d.study)
-        written.append(_write(place / "table1.csv", (as_csv(rows) + "\n").encode()))
-        written.append(_write(place / "table1.tex", (as_latex(rows) + "\n").encode()))
+        written.append(_write(place / "table1.csv", (as_csv(csv_lines(rows)) + "\n").encode()))
+        written.append(_write(place / "table1.tex", (as_latex(blocks(rows)) + "\n").encode()))
     return written
 
 

@@ -6,8 +6,6 @@ Whatever lies in a folder may be unfinished, damaged or not ours; nothing of it 
 from __future__ import annotations
 
 import fcntl
-import json
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdmt.experiments.store import CONFIG, DAMAGE, LOCK, RECORD, SNAPSHOTS, read_json, read_progress
 from mdmt.experiments.tables import METRICS
 from mdmt.metrics import BETA
+from mdmt.mistakes import one_line
 
 Array = NDArray[np.float64]
 Snapshots = dict[str, NDArray[Any]]
@@ -54,7 +54,7 @@ class Run:
         from safetensors.numpy import load_file
 
         try:
-            found = load_file(self.folder / "snapshots.safetensors")
+            found = load_file(self.folder / SNAPSHOTS)
             check_snapshots(found)
         except (OSError, SafetensorError, ValueError, KeyError, IndexError):
             return {}
@@ -71,41 +71,27 @@ class Absent:
     running: bool = False
 
 
-def find(runs: Path) -> list[Path]:
-    """The run folders under a folder, or the folder itself; what is hidden is passed over."""
-    found = []
-    for place, inside, names in os.walk(runs):
-        inside[:] = [name for name in inside if name != "checkpoint" and not name.startswith(".")]
-        if {"config.json", "record.json"} & set(names):
-            found.append(Path(place))
-    return sorted(found)
-
-
 def read_run(folder: Path) -> Run | Absent:
     """One run folder."""
+    if not any((folder / name).exists() for name in (CONFIG, RECORD)):
+        return Absent(folder, folder.name, "nothing is written yet", held(folder))
     try:
-        config = json.loads((folder / "config.json").read_text())
+        config = read_json(folder / CONFIG)
         check_config(config)
     except (OSError, ValueError) as error:
-        return Absent(folder, folder.name, f"config.json cannot be read: {_line(error)}")
+        return Absent(folder, folder.name, f"{CONFIG} cannot be read: {one_line(error)}")
     try:
-        record = json.loads((folder / "record.json").read_text())
+        run = Run(folder, config, read_json(folder / RECORD))
+        check_record(run)
     except FileNotFoundError:
         return _unfinished(folder, config)
-    except (OSError, ValueError) as error:
-        return Absent(folder, name_of(config), f"record.json cannot be read: {_line(error)}")
-    run = Run(folder, config, record)
-    try:
-        check_record(run)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        return Absent(folder, name_of(config), f"record.json is not a record: {_line(error)}")
+    except DAMAGE as error:
+        return Absent(folder, name_of(config), f"{RECORD} cannot be used: {one_line(error)}")
     return run
 
 
-def check_config(config: Any) -> None:
+def check_config(config: dict[str, Any]) -> None:
     """Refuse what lacks the keys that are used here."""
-    if not isinstance(config, dict):
-        raise ValueError("not an object")
     for key in TEXTS:
         if not isinstance(config.get(key), str):
             raise ValueError(f"{key} is missing")
@@ -157,22 +143,19 @@ def check_snapshots(found: Snapshots) -> None:
 
 def _unfinished(folder: Path, config: dict[str, Any]) -> Absent:
     running = held(folder)
+    reason = "running now" if running else "stopped or failed before its end"
     try:
-        state = json.loads((folder / "checkpoint" / "state.json").read_text())["state"]
-        done = (
-            f"; {len(state['record']['accuracy'])} of {config.get('tasks') or '?'} tasks learned at its last checkpoint"
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        done = "; it left no checkpoint" if not running else ""
-    return Absent(
-        folder, name_of(config), ("running now" if running else "stopped or failed before its end") + done, running
-    )
+        done = len(read_progress(folder)["record"]["accuracy"])
+        reason += f"; {done} of {config.get('tasks') or '?'} tasks learned at its last checkpoint"
+    except DAMAGE:
+        reason += "" if running else "; it left no checkpoint"
+    return Absent(folder, name_of(config), reason, running)
 
 
 def held(folder: Path) -> bool:
     """Whether a process is at work there: it holds the lock."""
     try:
-        with open(folder / ".lock") as lock:
+        with open(folder / LOCK) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -184,7 +167,3 @@ def held(folder: Path) -> bool:
 def name_of(config: dict[str, Any]) -> str:
     """A run for people."""
     return f"{config['label']} on {config['benchmark']}, seed {config['seed']}"
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

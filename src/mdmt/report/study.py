@@ -82,7 +82,7 @@ def read(folders: Iterable[Path]) -> tuple[list[Study], list[Absent]]:
 def _stream(run: Run) -> tuple[str, ...]:
     """What runs must have in common to stand in one table."""
     config, tasks = run.config, len(run.record["tasks"])
-    options = {key: config.get(key) for key in ("image_size", "subset", "weights")} | _less(run)
+    options = {key: config.get(key) for key in ("image_size", "subset", "weights", "cross_validation")} | _less(run)
     return config["benchmark"], config["heads"], f"{tasks:06}", json.dumps(options, sort_keys=True)
 
 

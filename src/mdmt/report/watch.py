@@ -7,6 +7,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from mdmt.experiments.listing import find_runs
+from mdmt.experiments.store import CHECKPOINT, CONFIG, RECORD
 from mdmt.report import folders, page, study
 
 HOST = "127.0.0.1"
@@ -22,8 +24,8 @@ class Watched:
     def version(self) -> str:
         """A word that changes when a run begins, writes a checkpoint, ends or is removed."""
         parts = []
-        for folder in folders.find(self.runs):
-            for name in ("config.json", "record.json", "checkpoint/state.json"):
+        for folder in find_runs(self.runs):
+            for name in (CONFIG, RECORD, f"{CHECKPOINT}/state.json"):
                 try:
                     found = (folder / name).stat()
                 except OSError:
@@ -37,7 +39,7 @@ class Watched:
         with self.lock:
             version = self.version()
             if self.made[0] != version:
-                studies, absent = study.read(folders.find(self.runs))
+                studies, absent = study.read(find_runs(self.runs))
                 idle = not any(one.running for one in absent)
                 drawn = page.drawings(studies, self.runs / ".tsne", compute=idle)
                 text = page.render(drawn, absent, where=str(self.runs), watched=version)

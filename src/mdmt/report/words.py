@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mdmt.experiments.render import heading, size
+from mdmt.experiments.grids import size
+from mdmt.experiments.render import heading
 from mdmt.experiments.tables import METRICS, format_metric
 from mdmt.metrics import FORMULAS
 from mdmt.report import compare, features

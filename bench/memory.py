@@ -1,0 +1,50 @@
+"""Memory of a comparison: the peak of all its processes over the workers times the peak of the dearest run alone."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+METHODS = "joint,van,ewc,mas,rwalk,pi,gem,a-gem,er,mega,mdmt-r,mer"
+WORKERS = 2
+
+
+def resident(pid: int) -> int:
+    """Bytes of a process and all that it started; what they share counts for each."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE") + sum(resident(int(child)) for child in children)
+
+
+def peak(*arguments: str) -> int:
+    """The highest memory of a command, looked at every 50 ms."""
+    command = [sys.executable, "-m", "mdmt", *arguments, "--tasks", "2", "--quiet", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    highest = 0
+    while process.poll() is None:
+        highest = max(highest, resident(process.pid))
+        time.sleep(0.05)
+    assert process.returncode == 0
+    return highest
+
+
+def main() -> None:
+    methods = sys.argv[1] if len(sys.argv) > 1 else METHODS
+    with tempfile.TemporaryDirectory() as out:
+        alone = {m: peak("run", "--method", m, "--out", f"{out}/{m}") for m in methods.split(",")}
+        few = peak("compare", "--methods", "van,er", "--seeds", "1", "--workers", str(WORKERS), "--out", f"{out}/few")
+        all_ = peak("compare", "--methods", methods, "--seeds", "1", "--workers", str(WORKERS), "--out", f"{out}/all")
+    dearest = max(alone, key=alone.__getitem__)
+    print(f"one run alone, the dearest ({dearest}): {alone[dearest] / 2**20:.0f} MiB")
+    print(f"compare of 2 methods, {WORKERS} workers: {few / 2**20:.0f} MiB")
+    print(f"compare of {len(alone)} methods, {WORKERS} workers: {all_ / 2**20:.0f} MiB, all processes together")
+    print(f"over {WORKERS} x one run: {all_ / (WORKERS * alone[dearest]):.2f} (the parent holds the table besides)")
+
+
+if __name__ == "__main__":
+    main()
