@@ -381,6 +381,8 @@ def test_report_writes_the_page_the_figures_and_the_tables(out, tmp_path, capsys
     [
         (["report", "nowhere"], "nowhere is not a folder of runs"),
         (["report", "."], "no runs under ."),
+        (["reproduce", "fig4", "permuted-digits", "--workers", "none"], "--workers none: must be auto"),
+        (["reproduce", "fig4", "permuted-digits", "--checkpoint-every", "soon"], "checkpoint-every soon"),
         (["watch", "nowhere"], "nowhere is not a folder of runs"),
         (["watch", ".", "--port", "70000"], "Invalid value for '--port'"),
     ],
@@ -418,6 +420,10 @@ def test_a_figure_of_the_paper_from_finished_runs(tmp_path, capsys):
     names = ["fig3a.svg", "fig3a.png", "fig3b.svg", "fig3b.png"]
     written = [to / "permuted-digits" / name for name in names]
     assert capsys.readouterr().out.split() == [str(path) for path in written]
+    both = ["--methods", f"{shown[-1]},van[heads=per-task]"]
+    leave(runs, "van[heads=per-task]", tasks=2)
+    assert main(["reproduce", "fig3", *arguments, *both]) == 2
+    assert capsys.readouterr().err == "mdmt: fig3: its methods must have one kind of head\n"
     text = written[0].read_text()
     assert all(f">{variant}<" in text for variant in shown)
 

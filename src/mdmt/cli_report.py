@@ -112,6 +112,7 @@ def figure(name: str) -> Callable[..., None]:
         quiet: given.Quiet = False,
     ) -> None:
         _check()
+        from mdmt.checkpoints import parse_every
         from mdmt.cli_compare import parse_workers, run_all
         from mdmt.experiments.config import parse_settings
         from mdmt.experiments.variants import configs_for, split_methods
@@ -120,6 +121,8 @@ def figure(name: str) -> Callable[..., None]:
             benchmark, split_methods(methods), range(seed, seed + seeds), parse_settings(set_, reading),
             tasks=tasks, threads=threads, data=data, image_size=image_size, subset=subset, weights=weights,
         )  # fmt: skip
+        if checkpoint_every is not None:
+            parse_every(checkpoint_every)
         rows, failed = run_all(configs, out, parse_workers(workers), checkpoint_every, fresh, quiet)
         for one in failed:
             print(f"mdmt: failed: {one['label']}, seed {one['seed']}: {one['reason']}", file=sys.stderr)
@@ -127,7 +130,7 @@ def figure(name: str) -> Callable[..., None]:
         for path in _write(name, finished, Path(out, ".tsne"), Path(to, benchmark)):
             print(path)
 
-    command.__doc__ = f"Fig. {name[3:]}: {wanted.shows}, as SVG and PNG; runs that are missing are done first."
+    command.__doc__ = f"Figure {name[3:]}: {wanted.shows}, as SVG and PNG; runs that are missing are done first."
     return command
 
 
@@ -137,9 +140,9 @@ def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:
     from mdmt.report.style import styles
 
     studies, _ = study.read(runs)
-    if not studies:
-        raise ValueError(f"{name}: no run finished")
-    (drawn,) = page.drawings(studies, cache)
+    if len(studies) != 1:
+        raise ValueError(f"{name}: " + ("its methods must have one kind of head" if studies else "no run finished"))
+    (drawn,) = page.drawings(studies, cache, compute=name in ("fig5", "fig6"))
     place.mkdir(parents=True, exist_ok=True)
     there = [part for part in FIGURES[name].parts if part in files.figure_names(drawn)]
     return [path for part in there for path in files.write_figure(drawn, part, styles(studies), place)]
