@@ -364,11 +364,13 @@ def test_report_writes_the_page_the_figures_and_the_tables(out, tmp_path, capsys
         "cost-seconds",
         "cost-bytes",
         "matrices",
+        "drifts",
     }
     assert {f"{name}{ending}" for name in drawn for ending in (".svg", ".png")} < names
     assert {"table1.csv", "table1.tex", "fig4.csv"} < names
     for path in place.glob("*.svg"):
         ET.fromstring(path.read_text())
+    assert "class means, one shared head" in (place / "fig3b.svg").read_text()
     with open(place / "fig4.csv") as file:
         rows = list(csv.DictReader(file))
     assert [row["method"] for row in rows] == ["joint"] + 3 * ["van"] + 3 * ["mdmt-r"]

@@ -20,6 +20,7 @@ from mdmt.report.series import Chart
 from mdmt.report.study import Study
 from mdmt.report.style import Style, styles
 
+DRIFT = "1 - cosine"
 TITLES = {"fig5": "Features at the end (Fig. 5)", "fig6": "Features of task 1 along learning (Fig. 6)"}
 
 
@@ -43,7 +44,8 @@ def write_all(drawn: list[Drawing], folder: Path) -> list[Path]:
 def figure_names(drawn: Drawing) -> list[str]:
     """The figures that a study has."""
     clouds = [name for name, found in drawn.clouds.items() if found]
-    return [*drawn.charts, *clouds, *(["fig3b"] if centre_matrices(drawn.study) else []), "matrices"]
+    maps = {"fig3b": centre_matrices(drawn.study), "drifts": drift_matrices(drawn.study)}
+    return [*drawn.charts, *clouds, *(name for name, found in maps.items() if found), "matrices"]
 
 
 def write_figure(drawn: Drawing, name: str, look: dict[str, Style], place: Path) -> list[Path]:
@@ -52,12 +54,13 @@ def write_figure(drawn: Drawing, name: str, look: dict[str, Style], place: Path)
         figure = figures.draw(drawn.charts[name], look, alone=True)
     elif name in drawn.clouds:
         figure = panels.scatters(TITLES[name], drawn.clouds[name])
-    elif name == "fig3b":
-        figure = panels.matrices("Angles between class centres (Fig. 3b)", "degrees", centre_matrices(drawn.study))
+    elif name == "fig3b":  # with one shared head the centres are mean features
+        centres = "class means, one shared head" if drawn.study.heads == "shared" else "class weights"
+        figure = panels.matrices(f"Angles between {centres} (Fig. 3b)", "degrees", centre_matrices(drawn.study))
+    elif name == "drifts":
+        figure = panels.matrices("Drift of each task (columns) after each task (rows)", DRIFT, drift_matrices(drawn.study))
     else:
-        figure = panels.matrices(
-            "Accuracy on each task (columns) after each task (rows)", "%", accuracy_matrices(drawn.study)
-        )
+        figure = panels.matrices("Accuracy on each task (columns) after each task (rows)", "%", accuracy_matrices(drawn.study))
     parts = {".svg": figures.svg(figure).encode(), ".png": figures.png(figure)}
     return [_write(place / f"{name}{ending}", content) for ending, content in parts.items()]
 
@@ -70,8 +73,17 @@ def centre_matrices(study: Study) -> panels.Matrices:
 
 def accuracy_matrices(study: Study) -> panels.Matrices:
     """Mean accuracies (%) of every method."""
-    names = [f"task {number + 1}" for number in range(study.tasks)]
-    return {e.label: (names, 100 * np.mean([run.accuracy for run in e.runs], axis=0)) for e in study.entries}
+    return {e.label: (_tasks(study), 100 * np.mean([run.accuracy for run in e.runs], axis=0)) for e in study.entries}
+
+
+def drift_matrices(study: Study) -> panels.Matrices:
+    """Mean drift of every method that has any."""
+    found = {e.label: (_tasks(study), np.mean([run.drift for run in e.runs], axis=0)) for e in study.entries}
+    return {label: (names, drift) for label, (names, drift) in found.items() if np.isfinite(drift).any()}
+
+
+def _tasks(study: Study) -> list[str]:
+    return [f"task {number + 1}" for number in range(study.tasks)]
 
 
 def table_rows(study: Study) -> list[dict[str, Any]]:
