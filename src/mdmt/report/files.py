@@ -58,9 +58,13 @@ def write_figure(drawn: Drawing, name: str, look: dict[str, Style], place: Path)
         centres = "class means, one shared head" if drawn.study.heads == "shared" else "class weights"
         figure = panels.matrices(f"Angles between {centres} (Fig. 3b)", "degrees", centre_matrices(drawn.study))
     elif name == "drifts":
-        figure = panels.matrices("Drift of each task (columns) after each task (rows)", DRIFT, drift_matrices(drawn.study))
+        figure = panels.matrices(
+            "Drift of each task (columns) after each task (rows)", DRIFT, drift_matrices(drawn.study)
+        )
     else:
-        figure = panels.matrices("Accuracy on each task (columns) after each task (rows)", "%", accuracy_matrices(drawn.study))
+        figure = panels.matrices(
+            "Accuracy on each task (columns) after each task (rows)", "%", accuracy_matrices(drawn.study)
+        )
     parts = {".svg": figures.svg(figure).encode(), ".png": figures.png(figure)}
     return [_write(place / f"{name}{ending}", content) for ending, content in parts.items()]
 
