@@ -19,7 +19,7 @@ from mdmt.cli import main
 from mdmt.experiments import grids, render, tables
 from mdmt.experiments.ablation import VARIANTS
 from mdmt.experiments.config import resolve
-from mdmt.experiments.run import folder_of
+from mdmt.experiments.store import folder_of
 from mdmt.experiments.sweep import Outcome, _ending, count, sweep
 from mdmt.published import published, table
 

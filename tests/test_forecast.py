@@ -11,7 +11,8 @@ from mdmt import backbones
 from mdmt.cli import main
 from mdmt.experiments.config import resolve
 from mdmt.experiments.forecast import Forecast
-from mdmt.experiments.run import Stopped, folder_of, run
+from mdmt.experiments.run import Stopped, run
+from mdmt.experiments.store import folder_of
 from mdmt.experiments.sweep import sweep
 
 

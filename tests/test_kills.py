@@ -22,7 +22,8 @@ import mdmt.experiments.run
 import mdmt.state
 from helpers import small_stream
 from mdmt.experiments.config import resolve
-from mdmt.experiments.run import folder_of, run
+from mdmt.experiments.run import run
+from mdmt.experiments.store import folder_of, read_steps
 from mdmt.methods import METHODS
 
 RANDOM_KILLS = int(os.environ.get("MDMT_KILLS", "2"))
@@ -118,6 +119,12 @@ def killed_at_a_moment(config, out, seconds):
     return ended[0]
 
 
+def done(config, out, **more):
+    """The record of a run, with its kept steps but for their time."""
+    record = run(config, out, **more)
+    return {**record, "kept": [row[:4] for row in read_steps(folder_of(config, out))]}
+
+
 def essence(record):
     kept = (
         "accuracy",
@@ -129,6 +136,7 @@ def essence(record):
         "memory_bytes",
         "metrics",
         "tasks",
+        "kept",
     )
     return {key: record[key] for key in kept}
 
@@ -138,30 +146,30 @@ def essence(record):
 @pytest.mark.parametrize("name", METHODS)
 def test_killed_and_started_again_it_gives_the_same_bits(name, kind, tmp_path, record_property):
     config, chance = config_of(name, kind), random.Random(f"{name} {kind}")
-    straight = run(config, tmp_path / "straight")
+    straight = done(config, tmp_path / "straight")
     steps, out, kills = straight["steps"], tmp_path / "out", 0
     for step in (1, steps):
         kills += killed_at_step(config, out, step) == -signal.SIGKILL
     assert kills == 2
-    assert essence(run(config, out)) == essence(straight)
+    assert essence(done(config, out)) == essence(straight)
     for point in POINTS:
         shutil.rmtree(out)
         times = chance.randint(1, 2)
         assert killed_at_point(config, out, point, times) == -signal.SIGKILL
         kills += 1 + (killed_at_point(config, out, point, times) == -signal.SIGKILL)
-        assert essence(run(config, out)) == essence(straight)
+        assert essence(done(config, out)) == essence(straight)
     for _ in range(RANDOM_KILLS):
         shutil.rmtree(out)
         for _ in range(3):  # the same run killed up to three times
             kills += killed_at_a_moment(config, out, chance.uniform(0, 0.4)) == -signal.SIGKILL
-        assert essence(run(config, out)) == essence(straight)
+        assert essence(done(config, out)) == essence(straight)
     record_property("kills", kills)
 
 
 def interrupted(tmp_path, name="er"):
     """An unfinished run with two checkpoints, its config and its folder."""
     config = config_of(name, "mlp")
-    straight = run(config, tmp_path / "straight")
+    straight = done(config, tmp_path / "straight")
     assert killed_at_step(config, tmp_path / "out", 4) == -signal.SIGKILL
     return config, folder_of(config, tmp_path / "out"), straight
 
@@ -181,7 +189,7 @@ def test_a_damaged_newest_checkpoint_costs_only_the_steps_since_the_one_before(d
     else:
         victim.write_bytes(data[: len(data) // 2] if "truncated" in damage else b"")
     told = []
-    record = run(config, tmp_path / "out", tell=told.append)
+    record = done(config, tmp_path / "out", tell=told.append)
     assert essence(record) == essence(straight)
     assert len(told) == 1
     assert victim.name in told[0]
@@ -234,13 +242,13 @@ def test_two_processes_on_one_folder(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(number, tmp_path, capfd):
     config, straight = config_of("mdmt-r", "mlp"), None
-    straight = run(config, tmp_path / "straight")
+    straight = done(config, tmp_path / "straight")
     with child(lambda: run(config, tmp_path / "out", on_step=lambda x: os.kill(os.getpid(), number))) as (_, ended):
         pass
     assert ended == [1]
     assert "the same command goes on from there" in capfd.readouterr().err
     assert (folder_of(config, tmp_path / "out") / "checkpoint" / "state.json").exists()
-    assert essence(run(config, tmp_path / "out")) == essence(straight)
+    assert essence(done(config, tmp_path / "out")) == essence(straight)
 
 
 @pytest.fixture
@@ -269,7 +277,7 @@ def test_a_full_disk_loses_nothing(tmp_path, disk, capsys):
     """One clear line, and what was there before is whole; with room made, the run goes on from there."""
     out, _ = disk
     config = config_of("er", "mlp")
-    straight = run(config, tmp_path / "straight")
+    straight = done(config, tmp_path / "straight")
     assert killed_at_step(config, out, 4) == -signal.SIGKILL
     before = content(out)
     (out / "other").write_bytes(bytes(shutil.disk_usage(out).free))
@@ -277,7 +285,7 @@ def test_a_full_disk_loses_nothing(tmp_path, disk, capsys):
         run(config, out, every=1)
     (out / "other").unlink()
     assert content(out) == before
-    assert essence(run(config, out)) == essence(straight)
+    assert essence(done(config, out)) == essence(straight)
 
 
 def test_a_read_only_folder_is_refused_but_read(tmp_path, disk):

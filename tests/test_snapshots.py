@@ -7,7 +7,8 @@ import mdmt
 import mdmt.experiments.run
 from helpers import small_stream
 from mdmt.experiments.config import resolve
-from mdmt.experiments.run import folder_of, run
+from mdmt.experiments.run import run
+from mdmt.experiments.store import folder_of
 
 
 def learned(tasks):

@@ -109,7 +109,7 @@ def _compare(
     configs = configs_for(benchmark, variants, seeds, settings, **options)
     chosen = None if against is None else find_row(against, variants, configs)
     configs = list({of_seed[0]["label"]: of_seed for of_seed in configs}.values())  # asked twice: one row
-    rows, failed = _run_all(configs, out, _workers(workers), every, fresh, quiet or json)
+    rows, failed = run_all(configs, out, parse_workers(workers), every, fresh, quiet or json)
     if ablation:
         _put_table_2_beside(rows, configs)
     _put_differences_beside(rows, chosen)
@@ -119,7 +119,8 @@ def _compare(
         raise typer.Exit(2)
 
 
-def _workers(text: str) -> Any:
+def parse_workers(text: str) -> Any:
+    """The number of worker processes, or auto."""
     if text == "auto":
         return text
     if not text.isdecimal() or int(text) < 1:
@@ -127,14 +128,14 @@ def _workers(text: str) -> Any:
     return int(text)
 
 
-def _run_all(
+def run_all(
     configs: list[list[Config]], out: str, workers: Any, every: str | None, fresh: bool, quiet: bool
 ) -> tuple[list[Row | None], list[dict[str, Any]]]:
     """A row for each variant, of the seeds that finished (None where none did), and what failed."""
     from contextlib import closing
 
     from mdmt.experiments.live import Live
-    from mdmt.experiments.run import folder_of
+    from mdmt.experiments.store import folder_of
     from mdmt.experiments.sweep import sweep
     from mdmt.experiments.tables import comparison
 

@@ -17,6 +17,7 @@ Subset = Annotated[int | None, typer.Option(min=1, help="Train on so many exampl
 Weights = Annotated[
     str | None, typer.Option(help="Start ResNet-18 from a torchvision state dict; imagenet fetches it.")
 ]
+Run = Annotated[str, typer.Argument(help="A run: its folder, or a part of its path such as its hash or hash/seed.")]
 Out = Annotated[str, typer.Option(help="Where run folders go.")]
 Workers = Annotated[str, typer.Option(help="Runs at a time: a number, or auto for one per core.")]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of one run.")]
@@ -31,3 +32,4 @@ Reading = Annotated[str | None, typer.Option(help="Of a method's paper, for thos
 CheckpointEvery = Annotated[
     str | None, typer.Option(help="A time such as 30s or 5m, or a number of steps, between checkpoints.")
 ]
+Log = Annotated[str | None, typer.Option(help="tensorboard: also write event files, in the run's folder.")]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mdmt import evaluation, saving, snapshots
+from mdmt import evaluation, saving, snapshots, steps
 from mdmt.checkpoints import Checkpoints
 from mdmt.memory import Memory, Ring
 from mdmt.methods import MDMTR
@@ -88,6 +88,8 @@ class Learner:
         self.known: dict[str, Task] = {}  # tasks with test examples that this process has seen or was told of
         self.right_after: dict[str, Tensor] = {}  # features of each task's sample right after it was learned
         self.snapshots: dict[str, Tensor] = {}  # what figures need, when a stream is run
+        self.steps_kept: list[steps.Row] = []  # loss and gradient of its steps, when a stream is run
+        self.told: dict[str, float] = {}  # what this step computed
         self.input: tuple[list[int], str] = ([], "")  # shape and kind of an input
         self._model: Model | None = None
         self.optimiser: torch.optim.Optimizer | None = None  # plain SGD needs none, and torch's takes a second to load
@@ -116,6 +118,7 @@ class Learner:
             self.model.backbone.train()
             for batch in self._batches(task):
                 evaluation.follow_curve(self, task)
+                self.told = {}
                 with self._clock():
                     self.method.step(batch)
                     if self.method.uses_memory and self.memory.observes:
@@ -123,6 +126,8 @@ class Learner:
                     self.method.after_step(batch)
                 self.done += 1
                 self.record.steps += 1
+                if self.planned:
+                    steps.keep(self)
                 if checkpoints is not None:
                     checkpoints.after_step(self)
                 if on_step is not None:
@@ -170,7 +175,8 @@ class Learner:
 
     def check_finite(self, what: str, value: Tensor) -> None:
         """Stop at once when a number is no longer finite."""
-        if not math.isfinite(value.sum().item()):
+        self.told[what] = value.sum().item()
+        if not math.isfinite(self.told[what]):
             raise FloatingPointError(
                 f"task {self.open!r}, step {self.done}: the {what} is not finite; "
                 f"a smaller learning rate may help (lr={self.lr}){self.saved and f'; the last good state is {self.saved}'}"

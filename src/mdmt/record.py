@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import platform
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,4 +71,16 @@ def versions() -> dict[str, str]:
         "torch": str(torch.__version__),
         "numpy": np.__version__,
         "python": platform.python_version(),
+        "cpu": cpu(),
     }
+
+
+def cpu() -> str:
+    """The processor, and which of its instructions torch uses: sums are rounded otherwise on another."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.processor() or platform.machine()
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"

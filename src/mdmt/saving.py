@@ -47,6 +47,8 @@ def learner_state(learner: Learner) -> tuple[Parts, dict[str, Any]]:
         "record": dataclasses.asdict(learner.record),
     }  # fmt: skip
     parts = {"model": numbers, "memory": kept, "snapshots": learner.snapshots}
+    if learner.steps_kept:
+        parts["steps"] = {"rows": torch.tensor(learner.steps_kept, dtype=torch.float64)}
     return {name: tensors for name, tensors in parts.items() if tensors}, rest
 
 
@@ -98,6 +100,7 @@ def restore(learner: Learner, parts: Parts, rest: dict[str, Any]) -> None:
         learner.optimiser_state().update(optimised)
     learner.right_after = under("right_after.")
     learner.snapshots = parts.get("snapshots", {})
+    learner.steps_kept = parts["steps"]["rows"].tolist() if "steps" in parts else []
     learner.load_random_state(parts["model"]["random"])
     for task in rest["tasks"]:
         learner.add_task(task["name"], tuple(task["classes"]), task["rows"])

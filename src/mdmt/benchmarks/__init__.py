@@ -23,6 +23,7 @@ class Benchmark:
     classes_per_task: int
     heads: tuple[str, ...] = ("per-task", "shared")  # the kinds of heads it can have, the default first
     data: str = ""  # the data set it is made of, when it does not come with the package
+    held_out: int = 0  # further tasks, for choosing settings; the others have no part in that
     image_size: int | None = None  # the size images are brought to, where that can be chosen
 
 
@@ -35,7 +36,7 @@ BENCHMARKS = {
     for b in (
         Benchmark(
             "permuted-digits", "5,000 real MNIST digits, pixels reordered anew for each task", digits.permuted_digits,
-            _net("mlp", inputs=784, width=256), 10, 1000, 10, ("shared", "per-task"),
+            _net("mlp", inputs=784, width=256), 10, 1000, 10, ("shared", "per-task"), held_out=3,
         ),
         Benchmark(
             "split-digits", "the same digits as images, two classes a task", digits.split_digits,
@@ -43,19 +44,19 @@ BENCHMARKS = {
         ),
         Benchmark(
             "permuted-mnist", "MNIST, pixels reordered anew for each task", permuted_mnist.permuted_mnist,
-            _net("mlp", inputs=784, width=256), 17, 1000, 10, ("shared", "per-task"), "mnist",
+            _net("mlp", inputs=784, width=256), 17, 1000, 10, ("shared", "per-task"), "mnist", held_out=3,
         ),
         Benchmark(
             "split-cifar", "CIFAR-100, five classes a task", split_cifar.split_cifar,
-            _net("reduced_resnet18", channels=3, width=20), 17, 17, 5, data="cifar100",
+            _net("reduced_resnet18", channels=3, width=20), 17, 17, 5, data="cifar100", held_out=3,
         ),
         Benchmark(
             "split-cub", "CUB-200-2011, ten birds a task", split_cub.split_cub,
-            _net("resnet18", channels=3, width=64), 17, 17, 10, data="cub", image_size=224,
+            _net("resnet18", channels=3, width=64), 17, 17, 10, data="cub", held_out=3, image_size=224,
         ),
         Benchmark(
             "split-awa", "Animals with Attributes 2, five animals a task, which come back", split_awa.split_awa,
-            _net("resnet18", channels=3, width=64), 17, 17, 5, data="awa2", image_size=224,
+            _net("resnet18", channels=3, width=64), 17, 17, 5, data="awa2", held_out=3, image_size=224,
         ),
         Benchmark(
             "folder", "your own images: DIR/task/class/*.jpg, with --data DIR", folder.folder,

@@ -11,8 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mdmt.benchmarks.permuted_mnist import orders
+from mdmt.benchmarks.splits import HELD_OUT
 from mdmt.tasks import Heads, Permutation, Stream, Task
 
+TASKS = 10  # permutations
 TRAIN_PER_CLASS = 400  # of 500; the file lists the digits class by class
 
 
@@ -30,17 +33,26 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return inputs[train], labels[train], inputs[~train], labels[~train]
 
 
-def permuted_digits(seed: int, tasks: int = 10, heads: Heads = "shared") -> Stream:
-    """The digits with their pixels reordered anew for each task, as Permuted MNIST does it."""
+def permuted_digits(
+    seed: int, tasks: int = TASKS, heads: Heads = "shared", *, cross_validation: bool = False
+) -> Stream:
+    """The digits with their pixels reordered anew for each task, as Permuted MNIST does it.
+
+    The tasks for cross-validation are permutations 11 to 13 of the seed, which the ten never use.
+    """
     x, y, test_x, test_y = digits()
-    random = np.random.RandomState(seed)
-    made = []
-    for number in range(tasks):
-        order = np.arange(x.shape[1])
-        random.shuffle(order)
-        view = Permutation(torch.from_numpy(order))
-        made.append(Task(f"permutation {number + 1}", x, y, test=(test_x, test_y), view=view))
-    return Stream("permuted-digits", made, heads=heads, evaluate="all" if heads == "shared" else "seen")
+    first, count = (TASKS, min(tasks, HELD_OUT)) if cross_validation else (0, tasks)
+    made = [
+        Task(f"permutation {number}", x, y, test=(test_x, test_y), view=Permutation(order))
+        for number, order in enumerate(orders(seed, first, count), first + 1)
+    ]
+    return Stream(
+        "permuted-digits",
+        made,
+        heads=heads,
+        evaluate="all" if heads == "shared" else "seen",
+        reduced={"cross_validation": True} if cross_validation else None,
+    )
 
 
 def split_digits(seed: int, tasks: int = 5, heads: Heads = "per-task") -> Stream:

@@ -23,6 +23,7 @@ from mdmt.benchmarks.splits import (
     reduced,
     source_of,
     split_task,
+    task_name,
 )
 from mdmt.tasks import Heads, Stream
 
@@ -86,7 +87,7 @@ def split_awa(
         if number < count:
             train = Part(images.pixels, listed.labels, share)
             test = Part(images.pixels, listed.labels, of_classes(listed.labels, classes, listed.test))
-            name = f"awa {number + 1}"
+            name = task_name("awa", number, cross_validation)
             made.append(split_task(name, classes, train, test, subset=subset, seed=seed, number=number))
     published = (len(listed.train), len(listed.test)) == PUBLISHED and substitute("awa2", data) is None
     source = source_of(images.enlarged, len(listed.paths), image_size) if published else "substitute images"

@@ -18,6 +18,7 @@ from mdmt.benchmarks.splits import (
     reduced,
     shuffled_classes,
     split_task,
+    task_name,
 )
 from mdmt.tasks import Heads, Stream
 
@@ -48,7 +49,7 @@ def split_cifar(
     made = []
     for number, classes in enumerate(class_order(seed, cross_validation)[:count]):
         train, test = Part(x, y, of_classes(y, classes)), Part(test_x, test_y, of_classes(test_y, classes))
-        name = f"cifar {number + 1}"
+        name = task_name("cifar", number, cross_validation)
         made.append(split_task(name, classes, train, test, subset=subset, seed=seed, number=number))
     published = (len(y), len(test_y)) == (50_000, 10_000)
     return Stream(

@@ -17,6 +17,7 @@ from mdmt.benchmarks.splits import (
     shuffled_classes,
     source_of,
     split_task,
+    task_name,
 )
 from mdmt.tasks import Heads, Stream
 
@@ -55,7 +56,7 @@ def split_cub(
             Part(images.pixels, listed.labels, of_classes(listed.labels, classes, among))
             for among in (listed.train, listed.test)
         )
-        name = f"cub {number + 1}"
+        name = task_name("cub", number, cross_validation)
         made.append(split_task(name, classes, train, test, subset=subset, seed=seed, number=number))
     published = (len(listed.train), len(listed.test)) == (5994, 5794)
     source = source_of(images.enlarged, len(listed.paths), image_size) if published else "substitute images"

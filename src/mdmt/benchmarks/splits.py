@@ -38,6 +38,11 @@ def count_of_tasks(name: str, tasks: int, cross_validation: bool, limit: int = T
     return min(tasks, HELD_OUT) if cross_validation else tasks
 
 
+def task_name(data: str, number: int, cross_validation: bool) -> str:
+    """The name of a task, by its number from 0; the held-out ones are told from the others."""
+    return f"{data} {'held-out ' if cross_validation else ''}{number + 1}"
+
+
 def of_classes(labels: Tensor, classes: Sequence[int], among: Tensor | None = None) -> Tensor:
     """Indices of the examples of some classes (among some examples), in the order of the data set."""
     inside = torch.isin(labels if among is None else labels[among], torch.tensor(classes)).nonzero()[:, 0]

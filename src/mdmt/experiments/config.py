@@ -21,6 +21,7 @@ Config = dict[str, Any]
 LEARNING = {"lr": float, "batch": int, "epochs": int, "memory": int, "heads": str, "optimiser": str}
 NEUTRAL: Config = {  # values at which a key does not count in the hash
     "threads": 1, "device": "cpu", "image_size": None, "subset": None, "weights": None,
+    "cross_validation": False,
 }  # fmt: skip
 NOT_HASHED = ("seed", "label", "data", "weights_file")  # the seed is a folder of its own; a path decides nothing
 
@@ -38,8 +39,12 @@ def resolve(
     image_size: int | None = None,
     subset: int | None = None,
     weights: str | None = None,
+    cross_validation: bool = False,
 ) -> Config:
-    """Everything a run needs, from a benchmark, a method or variant, and settings that differ from the preset."""
+    """Everything a run needs, from a benchmark, a method or variant, and settings that differ from the preset.
+
+    With `cross_validation` it learns the tasks held out for choosing settings, and none of the others.
+    """
     bench = benchmarks.find(benchmark)
     name, asked = parse_variant(method)
     asked |= settings or {}
@@ -55,9 +60,13 @@ def resolve(
     heads = values.get("heads", bench.heads[0])
     if heads not in bench.heads:
         raise ValueError(f"heads={heads!r}: {benchmark} takes {' or '.join(bench.heads)}")
-    count = bench.tasks if tasks is None else tasks
-    if count is not None and not 1 <= count <= bench.limit:
-        raise ValueError(f"tasks={count}: {benchmark} takes 1 to {bench.limit}")
+    if cross_validation and not bench.held_out:
+        having = ", ".join(b.name for b in benchmarks.BENCHMARKS.values() if b.held_out)
+        raise ValueError(f"{benchmark} has no held-out tasks to choose settings on; these have: {having}")
+    most, usual = (bench.held_out, bench.held_out) if cross_validation else (bench.limit, bench.tasks)
+    count = usual if tasks is None else tasks
+    if count is not None and not 1 <= count <= most:
+        raise ValueError(f"tasks={count}: {benchmark} takes 1 to {most}{' held-out ones' * cross_validation}")
     check_data(bench, data, image_size, subset, weights)
     if weights == "imagenet":
         weights = str(fetch_weights(data))
@@ -77,6 +86,7 @@ def resolve(
         "weights": None if weights is None else file_sha256(weights),
         "weights_file": weights,
         "data": data,
+        "cross_validation": cross_validation,
         "seed": seed,
         "threads": threads,
         "device": "cpu",
@@ -118,6 +128,8 @@ def stream_for(config: Config, **more: Any) -> Stream:
     arguments = {"tasks": config["tasks"], "heads": config["heads"], **more}
     if bench.data:
         arguments |= {"data": config["data"], "subset": config["subset"]}
+    if config.get("cross_validation"):
+        arguments["cross_validation"] = True
     if bench.image_size:
         arguments["image_size"] = config["image_size"]
     return bench.make(config["seed"], **arguments)

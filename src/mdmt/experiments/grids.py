@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mdmt.experiments.tables import METRICS
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Grid = tuple[list[str], list[list[str]]]  # the heads of the columns; the rows
 Block = tuple[list[str], Grid, list[str]]  # a grid with the lines above and below it
@@ -29,13 +32,16 @@ def show(blocks: list[Block], lines: list[dict[str, Any]], form: str) -> None:
 
 
 def _print_table(blocks: list[Block]) -> None:
-    """As wide as it wants to be where no terminal limits it."""
+    wide = screen()
+    wide.print(*as_table(blocks, wide.width), sep="\n")
+
+
+def screen() -> Console:
+    """Where tables are printed: as wide as they want to be where no terminal limits it."""
     from rich.console import Console
 
-    screen = Console()
-    if not screen.is_terminal and "COLUMNS" not in os.environ:
-        screen = Console(width=1000)
-    screen.print(*as_table(blocks, screen.width), sep="\n")
+    plain = Console()
+    return plain if plain.is_terminal or "COLUMNS" in os.environ else Console(width=1000)
 
 
 def size(count: int) -> str:

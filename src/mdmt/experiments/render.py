@@ -15,6 +15,19 @@ def heading(name: str) -> str:
     return "A_T (%)" if name == "A_T" else name
 
 
+def metrics_table(spreads: dict[str, Any]) -> Any:
+    """The metrics of one method, the formula beside each, as a rich table."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from mdmt.metrics import FORMULAS
+
+    table = Table("metric", "value", "formula", box=None, header_style="bold")
+    for name, spread in spreads.items():
+        table.add_row(heading(name), format_metric(name, spread), Text(FORMULAS[name]))  # its brackets are no markup
+    return table
+
+
 def main_grid(rows: list[Row]) -> Grid:
     """Method, metrics (the published value beside each, where any row has one), seconds and bytes."""
     beside = [name for name in METRICS if any((row["published"] or {}).get(name) for row in rows)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
 import shutil
 import signal
 import threading
@@ -18,20 +16,17 @@ from safetensors.torch import save
 
 from mdmt import backbones, memory
 from mdmt.checkpoints import Checkpoints
+from mdmt.experiments import store
 from mdmt.experiments.config import Config, config_hash, find_method, reduced, stream_for
 from mdmt.experiments.forecast import Forecast
+from mdmt.experiments.store import folder_of, read_record
 from mdmt.learner import Learner
 from mdmt.state import MANIFEST, PREVIOUS, write_file, write_json
+from mdmt.steps import as_csv
 
 
 class Stopped(Exception):
     """A run was asked to stop, and left a checkpoint."""
-
-
-def folder_of(config: Config, out: str | Path) -> Path:
-    """The run's folder: OUT/benchmark/method/<hash of the config>/<seed>."""
-    method = config["method"].replace(":", ".")
-    return Path(out, config["benchmark"], method, config_hash(config), str(config["seed"]))
 
 
 def run(
@@ -53,17 +48,17 @@ def run(
     folder = folder_of(config, out)
     if not fresh and (done := read_record(folder)) is not None:
         return done
-    with held(folder), asked_to_stop() as stop:
-        checkpoints = Checkpoints(folder / "checkpoint", every)
+    with store.held(folder), asked_to_stop() as stop:
+        checkpoints = Checkpoints(folder / store.CHECKPOINT, every)
         if fresh:
-            clear(folder)
+            store.clear(folder)
         elif (done := read_record(folder)) is not None:  # another process finished it meanwhile
             return done
         torch.set_num_threads(config["threads"])
         stream = stream_for(config, **({"progress": on_image} if on_image and config["image_size"] else {}))
         learner = resumed(config, folder, tell)
         if learner is None:
-            write_json(folder / "config.json", config)
+            write_json(folder / store.CONFIG, config)
             learner = learner_for(config)
         what = f"{config['benchmark']}, {config['label']}, seed {config['seed']}"
         forecast = Forecast(what, sum(map(learner.steps_of, stream)), tell or (lambda line: None))
@@ -79,8 +74,9 @@ def run(
 
         learned = learner.run(stream, on_step=after_step, checkpoint=checkpoints)
         record = {**learned.to_json(), "reduced": reduced(config, stream), "finished": True}
-        write_file(folder / "snapshots.safetensors", save(learner.snapshots))
-        write_json(folder / "record.json", record)
+        write_file(folder / store.SNAPSHOTS, save(learner.snapshots))
+        write_file(folder / store.STEPS, as_csv(learner.steps_kept).encode())
+        write_json(folder / store.RECORD, record)
         shutil.rmtree(checkpoints.folder, ignore_errors=True)
         return record
 
@@ -100,52 +96,20 @@ def learner_for(config: Config) -> Learner:
 
 def resumed(config: Config, folder: Path, tell: Callable[[str], None] | None) -> Learner | None:
     """The learner of an unfinished run as its last good checkpoint has it; None where there is none."""
-    checkpoint = folder / "checkpoint"
+    checkpoint = folder / store.CHECKPOINT
     if not any((checkpoint / name).exists() for name in (MANIFEST, PREVIOUS)):
         return None
     try:
-        there = json.loads((folder / "config.json").read_text())
+        there = store.read_json(folder / store.CONFIG)
     except (FileNotFoundError, ValueError):
-        there = None
-    if not isinstance(there, dict) or (config_hash(there), there.get("seed")) != (config_hash(config), config["seed"]):
+        there = {}
+    if (config_hash(there), there.get("seed")) != (config_hash(config), config["seed"]):
         raise ValueError(f"{folder} holds a run of another configuration: use --fresh to start over, or another --out")
     method = find_method(config["method"])(**config["arguments"])
     try:
         return Learner.load(checkpoint, method=method, device=config["device"], tell=tell)
     except ValueError as damage:
         raise ValueError(f"{damage}; no good checkpoint is left: use --fresh to start over") from None
-
-
-def read_record(folder: Path) -> dict[str, Any] | None:
-    """The record of a finished run, or None."""
-    try:
-        record: dict[str, Any] = json.loads((folder / "record.json").read_text())
-    except (FileNotFoundError, ValueError):
-        return None
-    return record if record.get("finished") else None
-
-
-def clear(folder: Path) -> None:
-    """Forget what a run left."""
-    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
-    for name in ("record.json", "config.json", "snapshots.safetensors"):
-        (folder / name).unlink(missing_ok=True)
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """The folder is this process's alone; another one that wants it is refused."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lock", "a")  # noqa: SIM115
-    except OSError as error:
-        raise ValueError(f"{folder} cannot be written ({error.strerror}): choose another folder with --out") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{folder} is in use by another process: wait for it, or use another --out") from None
-        yield
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def sweep(
     the loop early (Ctrl-C, `break`) stops the workers.
     """
     from mdmt.experiments.config import check_there
-    from mdmt.experiments.run import folder_of, read_record
+    from mdmt.experiments.store import folder_of, read_record
 
     tell = on_event or (lambda event: None)
     waiting: dict[Path, list[Config]] = {}  # two variants may name the same run

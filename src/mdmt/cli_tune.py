@@ -1,0 +1,102 @@
+"""`mdmt tune`: settings chosen on held-out tasks."""
+
+from __future__ import annotations
+
+import sys
+from json import dumps
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mdmt import cli_options as given
+
+if TYPE_CHECKING:
+    from mdmt.experiments.tables import Row
+
+Grid = Annotated[
+    list[str] | None,
+    typer.Option(help="A setting and its values, key=a,b,c, or a key alone for its usual ones; may be repeated."),
+]
+Points = Annotated[int | None, typer.Option(min=1, help="Try only so many points of the grid, drawn at random.")]
+
+
+def tune(
+    benchmark: given.Benchmark = "permuted-digits",
+    method: given.Method = "mdmt-r",
+    grid: Grid = None,
+    points: Points = None,
+    seeds: given.Seeds = 1,
+    seed: given.Seed = 1234,
+    tasks: given.Tasks = None,
+    set_: given.Set = None,
+    data: given.Data = None,
+    image_size: given.ImageSize = None,
+    subset: given.Subset = None,
+    weights: given.Weights = None,
+    out: given.Out = "runs",
+    workers: given.Workers = "auto",
+    threads: given.Threads = 1,
+    checkpoint_every: given.CheckpointEvery = None,
+    fresh: given.Fresh = False,
+    json: given.Json = False,
+    quiet: given.Quiet = False,
+) -> None:
+    """Choose settings on the benchmark's held-out tasks; those that runs are measured on are never touched."""
+    from mdmt.cli_compare import parse_workers, run_all
+    from mdmt.experiments.config import parse_setting, parse_variant, resolve
+    from mdmt.experiments.spaces import space
+    from mdmt.experiments.tune import configs_of, parse_grids, points_of, ranked
+
+    settings = dict(parse_setting(text) for text in set_ or [])
+    options: dict[str, Any] = {
+        "tasks": tasks, "threads": threads, "data": data, "image_size": image_size, "subset": subset, "weights": weights
+    }  # fmt: skip
+    usual = resolve(benchmark, method, settings=settings, cross_validation=True, **options)
+    fixed = {*parse_variant(method)[1], *settings}
+    grids = parse_grids(grid or [], space(usual["method"], usual["heads"]), fixed)
+    tried = points_of(grids, points, seed)
+    configs = configs_of(benchmark, method, tried, range(seed, seed + seeds), settings, **options)
+    if not (quiet or json):
+        told = f"{len(tried)} point{'s' * (len(tried) > 1)} x {seeds} seed{'s' * (seeds > 1)}"
+        print(f"{told} on {usual['tasks']} held-out tasks; --grid and --points make it less", file=sys.stderr)
+    rows, failed = run_all(configs, out, parse_workers(workers), checkpoint_every, fresh, quiet or json)
+    best_first = ranked(rows, tried, seeds)
+    if json:
+        best = best_first[0]["settings"] if best_first else None
+        print(dumps({"benchmark": benchmark, "method": method, "best": best, "rows": best_first, "failed": failed}))
+    else:
+        _print(best_first, failed, benchmark, method, set_ or [])
+    if not best_first:
+        raise typer.Exit(2)
+
+
+def _print(rows: list[Row], failed: list[dict[str, Any]], benchmark: str, method: str, set_: list[str]) -> None:
+    from shlex import quote
+
+    from rich.text import Text
+
+    from mdmt.experiments.grids import rich_table, screen
+    from mdmt.experiments.render import captions
+    from mdmt.experiments.tables import format_metric
+
+    console = screen()
+    for run in failed:
+        print(f"mdmt: failed: {run['label']}, seed {run['seed']}: {run['reason']}", file=sys.stderr)
+    if not rows:
+        return
+    keys = list(rows[0]["settings"])
+    lines = [
+        [
+            *(str(row["settings"][key]) for key in keys),
+            *(format_metric(name, row["metrics"][name]) for name in ("A_T", "F_T")),
+            f"{row['seconds']['mean']:.1f}",
+        ]
+        for row in rows
+    ]
+    count = rows[0]["reduced"]["tasks"]
+    console.print(Text(f"{method} on the held-out tasks of {captions(rows)[0]}", style="bold"))
+    console.print(rich_table(([*keys, f"A_{count} (%)", f"F_{count}", "seconds"], lines), console.width))
+    chosen = [*set_, *(f"{key}={value}" for key, value in rows[0]["settings"].items())]
+    console.print(Text("the best, on the tasks that runs are measured on:"))
+    flags = " ".join(f"--set {quote(text)}" for text in chosen)
+    console.print(Text(f"mdmt run {benchmark} --method {quote(method)} {flags}"), soft_wrap=True)

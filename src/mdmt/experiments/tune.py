@@ -1,0 +1,64 @@
+"""Choosing settings on held-out tasks: which points to try, and how they rank."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+from typing import Any
+
+from mdmt.experiments.config import Config, resolve
+from mdmt.experiments.tables import Row
+
+Point = dict[str, Any]
+
+
+def parse_grids(texts: list[str], usual: dict[str, tuple[Any, ...]], fixed: set[str]) -> dict[str, tuple[Any, ...]]:
+    """The values of each setting to try: those given as key=a,b,c, the usual ones of a key given alone, or all usual ones.
+
+    A setting that is fixed to one value is not tried.
+
+    >>> parse_grids(["lr=0.1,0.3", "scale"], {"scale": (20, 24)}, set())
+    {'lr': ('0.1', '0.3'), 'scale': (20, 24)}
+    """
+    asked: dict[str, tuple[Any, ...]] = {}
+    for text in texts:
+        key, equals, values = (part.strip() for part in text.partition("="))
+        given = tuple(dict.fromkeys(value.strip() for value in values.split(",") if value.strip()))
+        asked[key] = given if equals else usual.get(key, ())
+        if not asked[key]:
+            having = f", or one of {', '.join(usual)} alone" if usual else ""
+            raise ValueError(f"--grid {text}: write it as key=a,b,c{having}")
+        if key in fixed:
+            raise ValueError(f"--grid {text}: {key} is set to one value already")
+    return asked or {key: values for key, values in usual.items() if key not in fixed}
+
+
+def points_of(grids: dict[str, tuple[Any, ...]], count: int | None, seed: int) -> list[Point]:
+    """Every point of the product of the grids, or so many drawn from them by the seed, in the product's order.
+
+    >>> points_of({"lr": (0.1, 0.3), "scale": (20,)}, None, 1)
+    [{'lr': 0.1, 'scale': 20}, {'lr': 0.3, 'scale': 20}]
+    """
+    points = [dict(zip(grids, values, strict=True)) for values in product(*grids.values())]
+    if count is None or count >= len(points):
+        return points
+    return [points[i] for i in sorted(random.Random(seed).sample(range(len(points)), count))]
+
+
+def configs_of(
+    benchmark: str, method: str, points: list[Point], seeds: range, settings: dict[str, str], **options: Any
+) -> list[list[Config]]:
+    """For each point the config of each seed: always on the held-out tasks."""
+    return [
+        [
+            resolve(benchmark, method, seed=seed, settings={**settings, **point}, cross_validation=True, **options)
+            for seed in seeds
+        ]
+        for point in points
+    ]
+
+
+def ranked(rows: list[Row | None], points: list[Point], seeds: int) -> list[Row]:
+    """The rows of the points that finished, the best mean accuracy first; those that lack a seed stand behind."""
+    found = [{"settings": point, **row} for point, row in zip(points, rows, strict=True) if row is not None]
+    return sorted(found, key=lambda row: (len(row["seeds"]) < seeds, -row["metrics"]["A_T"]["mean"]))
