@@ -32,6 +32,7 @@ RC: Any = {
     "grid.color": GRID,
     "grid.linewidth": 0.8,
     "axes.axisbelow": True,
+    "axes.labelpad": 6,
     "lines.linewidth": 1.7,
     "lines.markersize": 5.5,
     "legend.frameon": False,
