@@ -308,19 +308,18 @@ def children(pid, number):
     """So many worker processes of a process, as soon as they are there."""
     until = time.monotonic() + 60
     while time.monotonic() < until:
-        found = [int(path.parts[2]) for path in Path("/proc").glob("[0-9]*/stat") if is_worker(path, pid)]
+        found = [worker for server in offspring(pid) for worker in offspring(server)]  # they are forked by a server
         if len(found) == number:
             return found
         time.sleep(0.05)
     raise AssertionError(f"not {number} workers")
 
 
-def is_worker(path, parent):
+def offspring(pid):
     try:
-        of = int(path.read_text().rsplit(")", 1)[1].split()[1])
-        return of == parent and b"spawn_main" in (path.parent / "cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
 
 
 def gone(pids):

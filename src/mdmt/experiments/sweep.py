@@ -1,4 +1,4 @@
-"""Many runs at once: each in a fresh process of its own, so that memory does not grow with their number.
+"""Many runs at once: each in a process of its own, so that memory does not grow with their number.
 
 A worker and this process share nothing but the run's folder and a pipe, through which the worker says how far it is.
 """
@@ -111,9 +111,11 @@ def count(workers: int | Literal["auto"], threads: int = 1) -> int:
 
 
 def _start(configs: list[Config], out: str | Path, fresh: bool, every: int | str | None) -> _Worker:
-    context = get_context("spawn")
+    context = get_context("forkserver")  # a worker is forked from a process that has loaded torch and done nothing else
+    context.set_forkserver_preload(["mdmt.experiments.run"])
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(theirs, configs[0], str(out), fresh, every), daemon=True)
+    asked = (theirs, configs[0], str(out), fresh, every, dict(os.environ))
+    process = context.Process(target=_work, args=asked, daemon=True)
     process.start()
     theirs.close()  # so that the pipe ends when the worker does
     return _Worker(process, ours, configs)
@@ -173,11 +175,14 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _work(pipe: Connection, config: Config, out: str, fresh: bool, every: int | str | None) -> None:
+def _work(
+    pipe: Connection, config: Config, out: str, fresh: bool, every: int | str | None, environment: dict[str, str]
+) -> None:
     """What a worker does. Ctrl-C is its parent's affair, which sends SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.environ["OMP_NUM_THREADS"] = str(config["threads"])  # before torch is loaded
+    os.environ.clear()
+    os.environ.update(environment)  # the process it was forked from has an older one
     try:
         from mdmt.experiments.run import run
 
