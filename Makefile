@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup run test kills check bench mutants clean
+.PHONY: setup run test long check bench mutants clean
 
 setup: $(READY)
 
@@ -16,12 +16,14 @@ $(READY): pyproject.toml constraints.txt
 
 run: $(READY)
 	$(BIN)/mdmt compare permuted-digits --methods van,ewc,a-gem,er,mega,mdmt-r --tasks 5 --seeds 2
+	@$(BIN)/mdmt report runs --out runs/report.html
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not kills"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long"
 
-kills: $(READY)
-	$(BIN)/python -m pytest -n 2 -m kills tests/test_kills.py
+# Some hundred kills, the accuracies of all twelve methods, the report in a browser.
+long: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long tests
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -40,6 +40,7 @@ def measured(name):
     return a, None if values[0]["F_T"] is None else sum(v["F_T"] for v in values) / 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_within_its_band(name):
     a, f = measured(name)

@@ -141,7 +141,7 @@ def essence(record):
     return {key: record[key] for key in kept}
 
 
-@pytest.mark.kills
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["resnet", "mlp"])
 @pytest.mark.parametrize("name", METHODS)
 def test_killed_and_started_again_it_gives_the_same_bits(name, kind, tmp_path, record_property):
