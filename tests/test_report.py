@@ -114,7 +114,7 @@ def test_what_cannot_be_shown_is_listed_with_its_reason(tmp_path):
     assert [run.folder for run in found.runs] == [shown]
     reasons = {one.folder: one.reason for one in absent}
     assert reasons[made["no json"]] == "record.json cannot be used: record.json is damaged: it is no JSON object"
-    assert reasons[made["no record"]] == "stopped or failed before its end; it left no checkpoint"
+    assert reasons[made["no record"]] == "stopped or killed before its end; it left no checkpoint"
     assert reasons[made["no config"]] == "config.json cannot be read: config.json is damaged: it is no JSON object"
     assert reasons[made["infinite"]] == "record.json cannot be used: it has numbers that are not finite"
     assert "record.json cannot be used" in reasons[made["ragged"]]

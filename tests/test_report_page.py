@@ -32,7 +32,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """Two studies, one of them with a hostile name, and a run that failed."""
+    """Two studies, one of them with a hostile name, and a run that was killed."""
     runs = tmp_path_factory.mktemp("runs")
     for variant in METHODS:
         for seed in (1, 2):
@@ -93,7 +93,7 @@ def test_every_section_and_chart_with_its_series(opened):
     assert page.locator("#s0-drifts table.heat").count() == 4
     assert page.locator("#s0-angles table.heat").count() == 3
     assert page.locator("#s0-methods details").count() == 4
-    assert "stopped or failed" in page.locator("#absent").inner_text()
+    assert "stopped or killed" in page.locator("#absent").inner_text()
     assert EVIL in page.locator("#s1-results").inner_text()
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from mdmt.experiments.failure import reason_of
 from mdmt.experiments.store import (
     CHECKPOINT,
     CONFIG,
@@ -72,11 +73,13 @@ def _state(folder: Path) -> dict[str, Any]:
         if not record.get("finished"):
             raise ValueError(f"{RECORD} is not that of a finished run")
         return {"state": "finished", "A_T": _number(record["metrics"]["A_T"]), "seconds": _number(record["seconds"])}
+    reason = reason_of(folder)
+    told = {"state": "unfinished"} if reason is None else {"state": "failed", "reason": reason}
     if (folder / CHECKPOINT).exists():
         state = read_progress(folder)
         where = {"task": len(state["tasks"]), "step": int(state["done"]), "of_task": state["open"] is not None}
-        return {"state": "unfinished", "at": where, "seconds": _number(state["record"]["seconds"])}
-    return {"state": "unfinished", "reason": "no checkpoint yet"}
+        return {**told, "at": where, "seconds": _number(state["record"]["seconds"])}
+    return {"reason": "no checkpoint yet", **told}
 
 
 def _number(value: Any) -> float | None:

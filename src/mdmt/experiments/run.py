@@ -16,7 +16,7 @@ from safetensors.torch import save
 
 from mdmt import backbones, memory
 from mdmt.checkpoints import Checkpoints
-from mdmt.experiments import store
+from mdmt.experiments import failure, store
 from mdmt.experiments.config import Config, config_hash, find_method, reduced, stream_for
 from mdmt.experiments.forecast import Forecast
 from mdmt.experiments.store import folder_of, read_record
@@ -48,7 +48,7 @@ def run(
     folder = folder_of(config, out)
     if not fresh and (done := read_record(folder)) is not None:
         return done
-    with store.held(folder), asked_to_stop() as stop:
+    with store.held(folder), asked_to_stop() as stop, failure.kept(folder, Stopped) as attempt:
         checkpoints = Checkpoints(folder / store.CHECKPOINT, every)
         if fresh:
             store.clear(folder)
@@ -60,6 +60,7 @@ def run(
         if learner is None:
             write_json(folder / store.CONFIG, config)
             learner = learner_for(config)
+        attempt.learner = learner
         what = f"{config['benchmark']}, {config['label']}, seed {config['seed']}"
         forecast = Forecast(what, sum(map(learner.steps_of, stream)), tell or (lambda line: None))
 

@@ -40,7 +40,7 @@ def list_runs(found: list[dict[str, Any]], out: str) -> None:
         if any(run["held_out"] for run in runs):
             console.print(Text("* on the held-out tasks"))
         console.print()
-    console.print(Text(f"{len(found)} runs, {size(sum(run['bytes'] for run in found))}, in {out}"))
+    console.print(Text(f"{len(found)} run{'s' * (len(found) != 1)}, {size(sum(run['bytes'] for run in found))}, in {out}"))
 
 
 def _name(run: dict[str, Any], out: str) -> str:
@@ -50,11 +50,13 @@ def _name(run: dict[str, Any], out: str) -> str:
 
 
 def _where(run: dict[str, Any]) -> str:
+    told = f"{run['state']}: {run['reason']}"
     if run["at"] is None:
-        return f"{run['state']}: {run['reason']}"
+        return told
     task, step = run["at"]["task"], run["at"]["step"]
     place = f"task {task}, step {step}" if run["at"]["of_task"] else f"the end of task {task}"
-    return f"checkpoint at {place}; the same command goes on from there"
+    there = f"checkpoint at {place}; the same command goes on from there"
+    return f"{told}\n{there}" if run["reason"] else there
 
 
 def show_run(about: dict[str, Any], config: dict[str, Any], record: dict[str, Any] | None) -> None:

@@ -2,7 +2,8 @@
 
 A folder OUT/benchmark/method/<hash of the config>/<seed> holds `config.json` (all that is needed to run it again),
 `record.json` (what was measured), `steps.csv` (loss and gradient of each kept step), `snapshots.safetensors`, while it is not
-finished `checkpoint/`, and `tensorboard/` when that was asked for. Nothing here loads torch unless tensors are read.
+finished `checkpoint/`, after a failure `failed.json` (why), and `tensorboard/` when that was asked for. Nothing here loads
+torch unless tensors are read.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from mdmt import steps
 
 Config = dict[str, Any]
 RECORD, CONFIG, STEPS, SNAPSHOTS, LOCK = "record.json", "config.json", "steps.csv", "snapshots.safetensors", ".lock"
-CHECKPOINT, EVENTS = "checkpoint", "tensorboard"
+CHECKPOINT, EVENTS, FAILED = "checkpoint", "tensorboard", "failed.json"
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OSError)  # what reading a broken file may raise
 
 
@@ -100,7 +101,7 @@ def clear(folder: Path) -> None:
     """Forget what a run left."""
     for name in (CHECKPOINT, EVENTS):
         shutil.rmtree(folder / name, ignore_errors=True)
-    for name in (RECORD, CONFIG, STEPS, SNAPSHOTS):
+    for name in (RECORD, CONFIG, STEPS, SNAPSHOTS, FAILED):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdmt.experiments.failure import reason_of
 from mdmt.experiments.store import CONFIG, DAMAGE, LOCK, RECORD, SNAPSHOTS, read_json, read_progress
 from mdmt.experiments.tables import METRICS
 from mdmt.metrics import BETA
@@ -74,7 +75,8 @@ class Absent:
 def read_run(folder: Path) -> Run | Absent:
     """One run folder."""
     if not any((folder / name).exists() for name in (CONFIG, RECORD)):
-        return Absent(folder, folder.name, "nothing is written yet", held(folder))
+        failed = reason_of(folder)
+        return Absent(folder, folder.name, f"failed: {failed}" if failed else "nothing is written yet", held(folder))
     try:
         config = read_json(folder / CONFIG)
         check_config(config)
@@ -143,7 +145,8 @@ def check_snapshots(found: Snapshots) -> None:
 
 def _unfinished(folder: Path, config: dict[str, Any]) -> Absent:
     running = held(folder)
-    reason = "running now" if running else "stopped or failed before its end"
+    failed = reason_of(folder)
+    reason = "running now" if running else "stopped or killed before its end" if failed is None else f"failed: {failed}"
     try:
         done = len(read_progress(folder)["record"]["accuracy"])
         reason += f"; {done} of {config.get('tasks') or '?'} tasks learned at its last checkpoint"

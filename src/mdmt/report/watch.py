@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from mdmt.experiments.listing import find_runs
-from mdmt.experiments.store import CHECKPOINT, CONFIG, RECORD
+from mdmt.experiments.store import CHECKPOINT, CONFIG, FAILED, RECORD
 from mdmt.report import folders, page, study
 
 HOST = "127.0.0.1"
@@ -25,7 +25,7 @@ class Watched:
         """A word that changes when a run begins, writes a checkpoint, ends or is removed."""
         parts = []
         for folder in find_runs(self.runs):
-            for name in (CONFIG, RECORD, f"{CHECKPOINT}/state.json"):
+            for name in (CONFIG, RECORD, FAILED, f"{CHECKPOINT}/state.json"):
                 try:
                     found = (folder / name).stat()
                 except OSError:
