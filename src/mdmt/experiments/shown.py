@@ -40,7 +40,9 @@ def list_runs(found: list[dict[str, Any]], out: str) -> None:
         if any(run["held_out"] for run in runs):
             console.print(Text("* on the held-out tasks"))
         console.print()
-    console.print(Text(f"{len(found)} run{'s' * (len(found) != 1)}, {size(sum(run['bytes'] for run in found))}, in {out}"))
+    console.print(
+        Text(f"{len(found)} run{'s' * (len(found) != 1)}, {size(sum(run['bytes'] for run in found))}, in {out}")
+    )
 
 
 def _name(run: dict[str, Any], out: str) -> str:
