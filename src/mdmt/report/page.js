@@ -19,10 +19,11 @@ for (const table of document.querySelectorAll("table.sortable")) {
 }
 // A cell of a heat map tells its sentence when it is pointed at, touched, or reached with the arrow keys.
 const tip = document.getElementById("tip");
+const TOLD = "td[title], td[data-says]";
 let at = null;
 function tell(cell) {
   if (at) at.classList.remove("at");
-  at = cell && cell.closest("td[title], td[data-says]");
+  at = cell && cell.closest(TOLD);
   tip.hidden = !at;
   if (!at) return;
   if (at.title) { at.dataset.says = at.title; at.removeAttribute("title"); }  // else the browser shows it a second time
@@ -35,6 +36,12 @@ function place() {
   tip.style.left = Math.max(4, Math.min(box.left, innerWidth - tip.offsetWidth - 4)) + "px";
   tip.style.top = (box.top > tip.offsetHeight + 8 ? box.top - tip.offsetHeight - 5 : box.bottom + 5) + "px";
 }
+function next(rows, from, [down, right]) {  // empty cells are passed over
+  let [row, column] = [from.parentNode.sectionRowIndex, from.cellIndex], cell;
+  do cell = rows[row += down]?.cells[column += right];
+  while (cell && !cell.matches(TOLD));
+  return cell;
+}
 const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 for (const map of document.querySelectorAll("table.heat")) {
   map.addEventListener("pointerover", (event) => tell(event.target));
@@ -45,11 +52,8 @@ for (const map of document.querySelectorAll("table.heat")) {
     const step = steps[event.key];
     if (!step) return;
     event.preventDefault();
-    const rows = map.tBodies[0].rows;
-    const here = at && map.contains(at) ? [at.parentNode.sectionRowIndex, at.cellIndex] : [-step[0], 1 - step[1]];
-    const row = rows[Math.max(0, Math.min(rows.length - 1, here[0] + step[0]))];
-    const cell = row.cells[Math.max(1, Math.min(row.cells.length - 1, here[1] + step[1]))];
-    if (cell.title || cell.dataset.says) { cell.scrollIntoView({ block: "nearest", inline: "nearest" }); tell(cell); }
+    const cell = at && map.contains(at) ? next(map.tBodies[0].rows, at, step) : map.querySelector(TOLD);
+    if (cell) { cell.scrollIntoView({ block: "nearest", inline: "nearest" }); tell(cell); }
   });
 }
 addEventListener("scroll", () => at && place(), { passive: true, capture: true });
@@ -63,4 +67,8 @@ for (const button of document.querySelectorAll(".legend button")) {
   for (const name of ["pointerenter", "focus"]) button.addEventListener(name, () => pick(true));
   for (const name of ["pointerleave", "blur"]) button.addEventListener(name, () => pick(false));
 }
+// On paper every method shows its settings.
+const methods = document.querySelectorAll("details.method");
+addEventListener("beforeprint", () => methods.forEach((method) => { method.dataset.was = method.open ? "open" : ""; method.open = true; }));
+addEventListener("afterprint", () => methods.forEach((method) => { method.open = method.dataset.was === "open"; }));
 if (innerWidth < 1100) document.getElementById("contents").open = false;

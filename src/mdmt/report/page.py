@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from mdmt.experiments.render import heading
 from mdmt.experiments.tables import METRICS, format_metric
@@ -46,7 +47,12 @@ def charts_of(study: Study) -> dict[str, Chart]:
         series.trend(study), series.forgetting(study), series.learning_speed(study), features.angles(study),
         series.drift(study), *series.cost(study),
     ]  # fmt: skip
-    return {chart.name: chart for chart in made if chart is not None}
+    known = [
+        replace(chart, series=[one for one in chart.series if np.isfinite(one.y).any()])
+        for chart in made
+        if chart is not None
+    ]
+    return {chart.name: chart for chart in known if chart.series}
 
 
 def clouds_of(study: Study, cache: Path | None, *, compute: bool = True) -> dict[str, panels.Clouds]:
@@ -73,6 +79,7 @@ def render(drawn: list[Drawing], absent: list[Absent], *, where: str, watched: s
     if watched:
         script += _text("watch.js")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["breaks"] = breaks
     template = environment.from_string(_text("page.html"))
     return template.render(
         studies=[_context(d, look) for d in drawn],
@@ -84,6 +91,15 @@ def render(drawn: list[Drawing], absent: list[Absent], *, where: str, watched: s
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         metrics=[{"name": n, "head": heading(n), "formula": FORMULAS[n], "meaning": MEANINGS[n]} for n in METRICS],
     )
+
+
+def breaks(label: object) -> Markup:
+    """A label that a narrow screen breaks between its arguments.
+
+    >>> breaks("er[lr=0.1,batch=5]")
+    Markup('er[<wbr>lr=0.1,<wbr>batch=5]')
+    """
+    return Markup(str(escape(label)).replace("[", "[<wbr>").replace(",", ",<wbr>"))
 
 
 def _text(name: str) -> str:
@@ -113,6 +129,7 @@ def _context(drawn: Drawing, look: dict[str, Style]) -> dict[str, Any]:
         "differences": words.differences(study),
         "methods": words.methods(study),
         "swatches": {e.label: Markup(figures.swatch(look[e.label])) for e in study.entries},
+        "some": words.some(study),
         "followed": words.followed(study),
     }
 

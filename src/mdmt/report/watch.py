@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -70,7 +71,8 @@ def server(runs: Path, port: int) -> ThreadingHTTPServer:
             self.send_header("Content-Length", str(len(content)))
             self.send_header("Cache-Control", "no-store")
             self.end_headers()
-            self.wfile.write(content)
+            with suppress(ConnectionError):  # the reader has gone
+                self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:
             """Nothing: a line every two seconds helps nobody."""

@@ -9,7 +9,7 @@ from mdmt.experiments.grids import size
 from mdmt.experiments.render import heading
 from mdmt.experiments.tables import METRICS, format_metric
 from mdmt.metrics import FORMULAS
-from mdmt.report import compare, features
+from mdmt.report import compare, features, heat
 from mdmt.report.series import Chart, Series
 from mdmt.report.study import Study
 
@@ -46,7 +46,14 @@ def _range(numbers: list[Any]) -> str:
 
 def followed(study: Study) -> list[int]:
     """The tasks whose features are shown, counted from 1."""
-    return [task + 1 for task in features.followed(features.first_run(study.entries[-1]).snapshots)]
+    kept = (features.followed(features.first_run(entry).snapshots) for entry in study.entries)
+    return [task + 1 for task in next(filter(None, kept), [])]
+
+
+def some(study: Study) -> str:
+    """That maps show some tasks of a long stream, which they do not show all."""
+    count = len(heat.shown(study.tasks))
+    return "" if count == study.tasks else f" Of the {study.tasks} tasks {count} are shown, evenly spaced."
 
 
 def table(study: Study) -> dict[str, Any]:
