@@ -5,6 +5,7 @@ import fcntl
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -320,6 +321,21 @@ def test_long_streams_show_some_tasks():
     assert heat.shown(17) == list(range(17))
 
 
+def test_a_page_says_when_it_shows_some_of_the_tasks(tmp_path, text):
+    leave(tmp_path, "van", tasks=heat.MOST + 1)
+    assert html(tmp_path).count(" Of the 41 tasks 40 are shown, evenly spaced.") == 2
+    assert "evenly spaced" not in text
+
+
+def test_a_chart_without_numbers_is_left_out(tmp_path, out):
+    leave(tmp_path, "joint")
+    assert not {"fig7", "forgetting"} & set(page.charts_of(only(tmp_path)))
+    text = html(tmp_path)
+    assert "How fast a new task is learned (Fig. 7)" not in text
+    assert "Accuracy against time" in text
+    assert [one.label for one in page.charts_of(only(out))["fig7"].series] == ["van", "mdmt-r"]
+
+
 def test_tsne_is_kept(tmp_path, monkeypatch):
     groups = {"task 1": np.random.default_rng(1).normal(size=(12, 4)), "task 2": np.zeros((8, 4))}
     assert tsne.embed(groups, tmp_path / "kept", compute=False) is None
@@ -478,6 +494,17 @@ def test_watch_shows_what_is_there_now_to_this_machine_alone(tmp_path):
                 ask(port, path, **headers)
             assert error.value.code == code
             error.value.close()
+
+
+def test_ctrl_c_ends_watch_quietly(tmp_path):
+    script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from mdmt.cli import main; "
+    command_ = [sys.executable, "-c", script + f"sys.exit(main(['watch', {str(tmp_path)!r}, '--port', '0']))"]
+    with subprocess.Popen(command_, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        address = watching.stdout.readline()
+        watching.send_signal(signal.SIGINT)
+        out, err = watching.communicate(timeout=60)
+    assert re.fullmatch(r"http://127\.0\.0\.1:[1-9]\d*/  \(Ctrl-C ends it\)\n", address)
+    assert (watching.returncode, out, err.strip()) == (0, "", "")
 
 
 def test_watch_binds_to_this_machine_alone(tmp_path):

@@ -150,6 +150,18 @@ def test_a_cell_tells_its_value_to_a_pointer_and_to_the_keyboard(opened, file):
     assert tip.is_hidden()
 
 
+def test_arrow_keys_pass_over_empty_cells(opened):
+    page = opened()
+    tip = page.locator("#tip")
+    page.locator("#s0-matrices table.heat").first.focus()  # joint has but its last row
+    page.keyboard.press("ArrowDown")
+    assert tip.inner_text().startswith("accuracy on task 1 after task 4 (%)")
+    page.locator("#s0-differences table.heat").focus()
+    for key, told in (("ArrowRight", "joint less van: "), ("ArrowDown", "er less van: ")):
+        page.keyboard.press(key)
+        assert tip.inner_text().startswith(told)
+
+
 def test_pointing_at_a_name_dims_the_others(opened):
     page = opened(reduced_motion="reduce")
     chart = page.locator("#s0-fig4")
