@@ -135,6 +135,7 @@ def run_all(
     from contextlib import closing
 
     from mdmt.experiments.live import Live
+    from mdmt.experiments.run import Stopped, go_on
     from mdmt.experiments.store import folder_of
     from mdmt.experiments.sweep import sweep
     from mdmt.experiments.tables import comparison
@@ -162,7 +163,7 @@ def run_all(
                 mine = next(of_seed for of_seed in configs if outcome.config in of_seed)
                 live.outcome(outcome, row(mine))
     except KeyboardInterrupt:
-        raise ValueError("interrupted; the same command goes on from there") from None
+        raise Stopped(f"interrupted; {go_on(fresh)} goes on from there") from None
     failed = [
         {"label": c["label"], "seed": c["seed"], "reason": reasons[_key(c)]}
         for of_seed in configs

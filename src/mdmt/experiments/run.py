@@ -29,6 +29,11 @@ class Stopped(Exception):
     """A run was asked to stop, and left a checkpoint."""
 
 
+def go_on(fresh: bool) -> str:
+    """What a person is to type after an interruption; --fresh would start over once more."""
+    return "the same command without --fresh" if fresh else "the same command"
+
+
 def run(
     config: Config,
     out: str | Path,
@@ -67,7 +72,7 @@ def run(
             if stop.is_set():
                 checkpoints.write(learner)
                 place = f"task {learner.current + 1}, step {learner.done}"
-                raise Stopped(f"stopped at {place}; the same command goes on from there ({folder})")
+                raise Stopped(f"stopped at {place}; {go_on(fresh)} goes on from there ({folder})")
             forecast.after_step(learner)
             if on_step is not None:
                 on_step(learner)
