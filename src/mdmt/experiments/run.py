@@ -47,7 +47,7 @@ def run(
     """Do a run and give its record.
 
     A finished run is read, an unfinished one goes on from its last checkpoint, unless `fresh`. `every` is the number of steps
-    or the time between checkpoints. `tell` is told what a person should know: a damaged checkpoint, or that it
+    or the time between checkpoints. `tell` is told what a person should know: a damaged checkpoint or record, or that it
     will take more than an hour.
     """
     folder = folder_of(config, out)
@@ -59,6 +59,8 @@ def run(
             store.clear(folder)
         elif (done := read_record(folder)) is not None:  # another process finished it meanwhile
             return done
+        elif (folder / store.RECORD).exists() and tell is not None:
+            tell(f"{folder / store.RECORD} is damaged: the run is done again")
         torch.set_num_threads(config["threads"])
         stream = stream_for(config, **({"progress": on_image} if on_image and config["image_size"] else {}))
         learner = resumed(config, folder, tell)
