@@ -91,6 +91,12 @@ def test_differences_are_paired_by_seed(out, capsys):
     assert f"{100 * van['differences']['A_T']['mean']:+.2f} ± {100 * van['differences']['A_T']['std']:.2f}" in printed
 
 
+def test_differences_to_a_row_that_failed_are_missed_aloud(out, capsys):
+    printed, err = compare(out, capsys, "--against", "van[lr=1e30]", methods="er,van[lr=1e30]")
+    assert "difference to" not in printed
+    assert err.endswith("mdmt: no differences: van[lr=1e30], which --against names, has no finished run\n")
+
+
 def test_differences_use_the_seeds_that_both_rows_have():
     def row(label, seeds, runs):
         return {"label": label, "seeds": seeds, "metrics": {"A_T": tables.spread(runs), "F_T": None}}

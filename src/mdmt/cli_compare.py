@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mdmt import cli_options as given
+from mdmt.cli_progress import tell
 
 if TYPE_CHECKING:
     from mdmt.experiments.config import Config
@@ -115,6 +116,8 @@ def _compare(
     _put_differences_beside(rows, chosen)
     finished = [row for row in rows if row is not None]
     _print(finished, failed, format_, json)
+    if finished and chosen not in (None, *(row["label"] for row in finished)):
+        tell(f"no differences: {chosen}, which --against names, has no finished run")
     if not finished:
         raise typer.Exit(2)
 
