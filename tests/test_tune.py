@@ -147,6 +147,7 @@ def test_workers_do_the_runs_and_finished_ones_are_read(tmp_path, capsys):
         (["--grid", "lr=x"], "lr=x: must be a number"),
         (["--tasks", "4"], "tasks=4: permuted-digits takes 1 to 3 held-out ones"),
         (["--workers", "0", "--grid", "lr=0.1"], "--workers 0"),
+        (["--checkpoint-every", "x", "--grid", "lr=0.1,0.2"], "mdmt: checkpoint-every x: must be a number of steps"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, tmp_path, capsys, monkeypatch):

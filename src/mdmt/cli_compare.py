@@ -100,13 +100,10 @@ def _compare(
     ablation: bool = False,
 ) -> None:
     """Check all that was asked, do the runs, print the rows."""
-    from mdmt.checkpoints import parse_every
     from mdmt.experiments.grids import check_format
     from mdmt.experiments.variants import configs_for, find_row
 
     check_format(format_)
-    if every is not None:
-        parse_every(every)
     configs = configs_for(benchmark, variants, seeds, settings, **options)
     chosen = None if against is None else find_row(against, variants, configs)
     configs = list({of_seed[0]["label"]: of_seed for of_seed in configs}.values())  # asked twice: one row
@@ -137,12 +134,15 @@ def run_all(
     """A row for each variant, of the seeds that finished (None where none did), and what failed."""
     from contextlib import closing
 
+    from mdmt.checkpoints import parse_every
     from mdmt.experiments.live import Live
     from mdmt.experiments.run import Stopped, go_on
     from mdmt.experiments.store import folder_of
     from mdmt.experiments.sweep import sweep
     from mdmt.experiments.tables import comparison
 
+    if every is not None:
+        parse_every(every)  # refused here, not by every worker
     records: dict[tuple[str, int], dict[str, Any]] = {}
     reasons: dict[tuple[str, int], str] = {}
 
