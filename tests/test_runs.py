@@ -209,6 +209,13 @@ def test_remove_asks_and_takes_empty_folders_along(out, capsys, monkeypatch):
     assert [path.name for path in out.rglob("*") if path.is_file()] == ["notes.txt"]
 
 
+def test_remove_without_an_answer_is_one_line(out, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    place = folder(out, "er")
+    assert f"mdmt: {place} stays: nobody answered" in printed(capsys, "runs", "remove", place, code=2).err
+    assert (place / "config.json").exists()
+
+
 def test_remove_refuses_what_a_process_holds_and_what_is_not_ours(out, capsys):
     place = folder(out, "er")
     with held(place):

@@ -80,8 +80,11 @@ def remove(
     folders = list(dict.fromkeys(listing.find_run(run, out) for run in runs))
     for folder in folders:
         about = listing.describe(folder)
-        if not yes and not typer.confirm(f"remove {folder} ({about['state']}, {about['label']})?", err=True):
-            continue
+        try:
+            if not yes and not typer.confirm(f"remove {folder} ({about['state']}, {about['label']})?", err=True):
+                continue
+        except typer.Abort:
+            raise ValueError(f"{folder} stays: nobody answered; --yes removes without asking") from None
         listing.remove(folder)
         print(f"removed {folder}")
 
