@@ -130,7 +130,8 @@ def figure(name: str) -> Callable[..., None]:
         for path in _write(name, finished, Path(out, ".tsne"), Path(to, benchmark)):
             print(path)
 
-    command.__doc__ = f"{wanted.shows[0].upper() + wanted.shows[1:]}. Fig. {name[3:]} as SVG and PNG; runs that are missing are done first."
+    shows = wanted.shows[0].upper() + wanted.shows[1:]
+    command.__doc__ = f"{shows}. Fig. {name[3:]} as SVG and PNG; runs that are missing are done first."
     return command
 
 
