@@ -91,6 +91,16 @@ def test_a_release_goes_on(release, tmp_path):
     assert not (unfinished / "checkpoint").exists()
 
 
+@pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
+def test_a_release_is_reported(release, tmp_path, capsys):
+    shutil.copytree(release, tmp_path / "runs")
+    printed(capsys, "report", tmp_path / "runs", "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    record = read_record(folder(tmp_path / "runs", "mdmt-r"))
+    assert f"{100 * record['metrics']['A_T']:.2f}" in page
+    assert "1 of 2 tasks learned at its last checkpoint" in page  # of the unfinished one
+
+
 # Listing.
 
 

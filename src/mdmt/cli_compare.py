@@ -36,7 +36,7 @@ def compare(
     json: given.Json = False,
     quiet: given.Quiet = False,
 ) -> None:
-    """Compare methods (Table 1): every metric, mean and std over seeds, the published value beside it."""
+    """Compare methods (Table 1). Every metric, mean and std over seeds, the published value beside it."""
     from mdmt.experiments.config import parse_settings
     from mdmt.experiments.variants import split_methods
 
@@ -70,7 +70,7 @@ def ablate(
     json: given.Json = False,
     quiet: given.Quiet = False,
 ) -> None:
-    """What the parts of MDMT-R are worth (Table 2): softmax, margins, distillation."""
+    """The worth of MDMT-R's parts (Table 2). Softmax, margins, distillation."""
     from mdmt.experiments.ablation import VARIANTS
     from mdmt.experiments.config import parse_settings
 

@@ -97,7 +97,7 @@ def rerun(
     json: given.Json = False,
     quiet: given.Quiet = False,
 ) -> None:
-    """Do a finished run again, elsewhere, and say whether it gave the same bits, or where it first differs."""
+    """Do a run again: are the bits the same. Elsewhere; it says "same bits", or the first task and step that differ."""
     from mdmt.experiments.listing import find_run
     from mdmt.experiments.rerun import rerun as run_again
 

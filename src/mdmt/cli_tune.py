@@ -41,7 +41,7 @@ def tune(
     json: given.Json = False,
     quiet: given.Quiet = False,
 ) -> None:
-    """Choose settings on the benchmark's held-out tasks; those that runs are measured on are never touched."""
+    """Choose settings on held-out tasks. Those that runs are measured on are never touched."""
     from mdmt.cli_compare import parse_workers, run_all
     from mdmt.experiments.config import parse_setting, parse_variant, resolve
     from mdmt.experiments.spaces import space
