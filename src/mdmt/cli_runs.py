@@ -84,6 +84,7 @@ def remove(
             if not yes and not typer.confirm(f"remove {folder} ({about['state']}, {about['label']})?", err=True):
                 continue
         except typer.Abort:
+            typer.echo(err=True)  # the question's line ends here
             raise ValueError(f"{folder} stays: nobody answered; --yes removes without asking") from None
         listing.remove(folder)
         print(f"removed {folder}")
