@@ -34,7 +34,8 @@ bench: $(READY)
 	$(BIN)/python bench/steps.py
 	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/data.py
-	$(BIN)/python bench/memory.py van,ewc,gem,er,mdmt-r
+	$(BIN)/python bench/memory.py
+	$(BIN)/python bench/report.py
 	$(BIN)/mdmt compare permuted-digits --methods all --tasks 5 --seeds 3 --out runs/bench
 
 mutants: $(READY)

@@ -15,6 +15,7 @@ from mdmt.benchmarks import make
 from mdmt.experiments.config import resolve
 from mdmt.experiments.run import learner_for
 from mdmt.methods import METHODS
+from mdmt.opening import open_task
 
 ROUNDS, STEPS = 20, 10
 
@@ -30,7 +31,7 @@ def stepper(name: str, learned: int):
     learner.heads = "shared"
     for task in tasks[:learned]:
         learner.learn(task)
-    learner._open(tasks[learned])
+    open_task(learner, tasks[learned])
     learner.model.backbone.train()
     batches = [learner.read(tasks[learned], torch.arange(i, i + learner.batch)) for i in range(0, 200, learner.batch)]
 

@@ -13,6 +13,7 @@ from torch import nn
 
 import mdmt
 from mdmt.benchmarks import make
+from mdmt.opening import open_task
 
 ROUNDS, STEPS = 15, 40
 
@@ -36,7 +37,7 @@ def learner_step(method: mdmt.Method):
     stream = make("permuted-digits", tasks=2)
     learner = mdmt.Learner(mdmt.backbones.mlp(784), method, heads="shared", lr=0.01)
     learner.learn(stream[0])
-    learner._open(stream[1])
+    open_task(learner, stream[1])
     learner.task = stream[1]
     learner.model.backbone.train()
     batches = iter(())

@@ -93,6 +93,8 @@ def test_a_finished_run_is_read_unless_fresh(tmp_path, capsys):
         (["run", "split-digits", "--tasks", "6"], "tasks=6: split-digits takes 1 to 5"),
         (["run", "--seed", "-1"], "Invalid value for '--seed'"),
         (["run", "--no-such-option"], "No such option"),
+        (["run", "--workers", "0"], "--workers 0: must be auto or a whole number from 1"),
+        (["run", "--seeds", "2", "--checkpoint-every", "x"], "mdmt: checkpoint-every x: must be a number of steps"),
         (["frob"], "No such command"),
         (
             ["run", "--set", "lr=1e30", "--method", "van", "--quiet"],

@@ -91,6 +91,12 @@ def test_differences_are_paired_by_seed(out, capsys):
     assert f"{100 * van['differences']['A_T']['mean']:+.2f} ± {100 * van['differences']['A_T']['std']:.2f}" in printed
 
 
+def test_differences_to_a_row_that_failed_are_missed_aloud(out, capsys):
+    printed, err = compare(out, capsys, "--against", "van[lr=1e30]", methods="er,van[lr=1e30]")
+    assert "difference to" not in printed
+    assert err.endswith("mdmt: no differences: van[lr=1e30], which --against names, has no finished run\n")
+
+
 def test_differences_use_the_seeds_that_both_rows_have():
     def row(label, seeds, runs):
         return {"label": label, "seeds": seeds, "metrics": {"A_T": tables.spread(runs), "F_T": None}}
@@ -262,7 +268,7 @@ def test_an_interrupt_stops_the_workers(number, tmp_path):
         workers = children(process.pid, 2)
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
+    assert process.returncode == 130
     assert err.endswith("mdmt: interrupted; the same command goes on from there\n")
     assert "Traceback" not in err
     assert gone(workers)
@@ -276,7 +282,22 @@ def test_workers_end_with_their_parent(tmp_path):
         until = time.monotonic() + 60
         while not list(tmp_path.glob("*/*/*/*/config.json")) and time.monotonic() < until:
             time.sleep(0.1)
-    assert gone(workers)
+        process.kill()
+        assert gone(workers)
+        assert "Traceback" not in process.stderr.read()
+    assert list(tmp_path.glob("*/*/*/*/checkpoint/state.json"))
+
+
+def test_an_interrupt_while_torch_is_loaded_is_one_line(tmp_path):
+    command = [sys.executable, "-m", "mdmt", "compare", "--methods", "van", "--seeds", "1", "--out", str(tmp_path)]
+    with started(command, start_new_session=True) as process:
+        until = time.monotonic() + 60
+        while not any(map(loads_torch, servers := offspring(process.pid))) and time.monotonic() < until:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, err = process.communicate(timeout=60)
+    assert err == "mdmt: interrupted; the same command goes on from there\n"
+    assert gone(servers)
 
 
 def test_a_worker_that_is_killed_is_a_failed_run_and_the_others_finish(tmp_path):
@@ -295,9 +316,9 @@ def test_a_worker_that_is_killed_is_a_failed_run_and_the_others_finish(tmp_path)
 
 
 @contextmanager
-def started(command):
+def started(command, **more):
     """A process that is dead afterwards, whatever happened."""
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **more) as process:
         try:
             yield process
         finally:
@@ -320,6 +341,12 @@ def offspring(pid):
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except FileNotFoundError:
         return []
+
+
+def loads_torch(pid):
+    """Whether this is the process that workers are forked from, while it loads torch."""
+    about = Path(f"/proc/{pid}")
+    return "forkserver" in (about / "cmdline").read_text() and "libtorch" in (about / "maps").read_text()
 
 
 def gone(pids):

@@ -16,6 +16,7 @@ import mdmt
 from helpers import small_stream
 from mdmt import memory
 from mdmt.cli import main
+from mdmt.experiments.config import config_hash, resolve
 from mdmt.methods import VAN
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +41,18 @@ def test_the_guides_commands_run(command, guide, capsys):
     result = json.loads(capsys.readouterr().out)
     assert result["metrics"]["A_T"]["mean"] > 0.8
     assert list(guide.glob("runs/permuted-digits/mymodule.MyMethod/*/1234/record.json"))
+
+
+def test_a_method_that_was_edited_is_another_run(guide, monkeypatch):
+    before = resolve("permuted-digits", "mymodule:MyMethod")
+    assert config_hash(resolve("permuted-digits", "mymodule:MyMethod")) == config_hash(before)
+    monkeypatch.delitem(sys.modules, "mymodule")
+    (guide / "mymodule.py").write_text(MODULE + "# edited\n")
+    assert config_hash(resolve("permuted-digits", "mymodule:MyMethod")) != config_hash(before)
+    monkeypatch.delitem(sys.modules, "mymodule")
+    (guide / "mymodule.py").write_text("def (")
+    with pytest.raises(ValueError, match="method 'mymodule:MyMethod' cannot be loaded"):
+        resolve("permuted-digits", "mymodule:MyMethod")
 
 
 def test_the_guides_module_is_as_short_as_it_says(guide):

@@ -239,14 +239,16 @@ def test_two_processes_on_one_folder(tmp_path):
     assert run(config, tmp_path)["finished"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(number, tmp_path, capfd):
+@pytest.mark.parametrize(("number", "fresh"), [(signal.SIGTERM, False), (signal.SIGINT, True)])
+def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(number, fresh, tmp_path, capfd):
     config, straight = config_of("mdmt-r", "mlp"), None
     straight = done(config, tmp_path / "straight")
-    with child(lambda: run(config, tmp_path / "out", on_step=lambda x: os.kill(os.getpid(), number))) as (_, ended):
+    stop = {"fresh": fresh, "on_step": lambda learner: os.kill(os.getpid(), number)}
+    with child(lambda: run(config, tmp_path / "out", **stop)) as (_, ended):
         pass
     assert ended == [1]
-    assert "the same command goes on from there" in capfd.readouterr().err
+    command = "the same command without --fresh" if fresh else "the same command"
+    assert f"; {command} goes on from there" in capfd.readouterr().err
     assert (folder_of(config, tmp_path / "out") / "checkpoint" / "state.json").exists()
     assert essence(done(config, tmp_path / "out")) == essence(straight)
 

@@ -12,6 +12,7 @@ from mdmt import memory
 from mdmt.methods import AGEM, ER, EWC, GEM, MAS, MEGA, MER, PI, Joint, RWalk
 from mdmt.methods.gem import solve
 from mdmt.methods.mega import best_angle, turned
+from mdmt.opening import open_task
 from mdmt.tasks import Batch
 
 
@@ -364,7 +365,7 @@ def test_mer_is_algorithm_1_of_its_paper():
         trail.append(x.model.flat.detach().clone())
         memory_sizes.append(len(x.memory))
 
-    learner._open(task)
+    open_task(learner, task)
     start = learner.model.flat.detach().clone()
     learner.learn(task, on_step=after)
     assert memory_sizes == list(range(1, 13))  # filled from the first example on

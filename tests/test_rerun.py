@@ -126,3 +126,14 @@ def test_an_unfinished_run_is_refused(finished, capsys):
     (finished / "record.json").unlink()
     assert main(["rerun", str(finished)]) == 2
     assert "is not finished" in capsys.readouterr().err
+
+
+def test_a_damaged_record_is_told_and_the_run_done_again(finished, tmp_path, capsys):
+    whole = (finished / "record.json").read_bytes()
+    (finished / "record.json").write_bytes(whole[:300])
+    assert main(["rerun", str(finished)]) == 2
+    assert f"{finished} has a damaged record.json: finish it first" in capsys.readouterr().err
+    told = []
+    again = run(json.loads((finished / "config.json").read_text()), tmp_path, tell=told.append)
+    assert told == [f"{finished / 'record.json'} is damaged: the run is done again"]
+    assert again["weights_sha256"] == json.loads(whole)["weights_sha256"]

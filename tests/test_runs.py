@@ -91,6 +91,16 @@ def test_a_release_goes_on(release, tmp_path):
     assert not (unfinished / "checkpoint").exists()
 
 
+@pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
+def test_a_release_is_reported(release, tmp_path, capsys):
+    shutil.copytree(release, tmp_path / "runs")
+    printed(capsys, "report", tmp_path / "runs", "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    record = read_record(folder(tmp_path / "runs", "mdmt-r"))
+    assert f"{100 * record['metrics']['A_T']:.2f}" in page
+    assert "1 of 2 tasks learned at its last checkpoint" in page  # of the unfinished one
+
+
 # Listing.
 
 
@@ -207,6 +217,13 @@ def test_remove_asks_and_takes_empty_folders_along(out, capsys, monkeypatch):
     (folder(out, "mdmt-r") / "notes.txt").write_text("mine")
     printed(capsys, "runs", "remove", "mdmt-r", "--yes", "--out", out)
     assert [path.name for path in out.rglob("*") if path.is_file()] == ["notes.txt"]
+
+
+def test_remove_without_an_answer_is_one_line(out, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    place = folder(out, "er")
+    assert f"mdmt: {place} stays: nobody answered" in printed(capsys, "runs", "remove", place, code=2).err
+    assert (place / "config.json").exists()
 
 
 def test_remove_refuses_what_a_process_holds_and_what_is_not_ours(out, capsys):

@@ -97,6 +97,11 @@ def test_the_best_point_comes_first_and_can_be_used(here, tmp_path, capsys):
     assert lines[-1] == "mdmt run permuted-digits --method van --set epochs=1 --set lr=0.1"
 
 
+def test_the_command_for_the_best_keeps_the_options(here, tmp_path, capsys):
+    printed = tune(capsys, tmp_path, "--method", "van", "--grid", "lr=0.1", "--threads", "2", "--tasks", "2").out
+    assert printed.endswith("mdmt run permuted-digits --method van --set lr=0.1 --threads 2\n")
+
+
 def test_points_are_the_product_or_drawn_from_it(here, tmp_path, capsys):
     arguments = ["--method", "ewc", "--grid", "lr=0.01,0.1", "--grid", "strength=1,10", "--json"]
     whole = json.loads(tune(capsys, tmp_path, *arguments).out)["rows"]
@@ -147,6 +152,7 @@ def test_workers_do_the_runs_and_finished_ones_are_read(tmp_path, capsys):
         (["--grid", "lr=x"], "lr=x: must be a number"),
         (["--tasks", "4"], "tasks=4: permuted-digits takes 1 to 3 held-out ones"),
         (["--workers", "0", "--grid", "lr=0.1"], "--workers 0"),
+        (["--checkpoint-every", "x", "--grid", "lr=0.1,0.2"], "mdmt: checkpoint-every x: must be a number of steps"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, tmp_path, capsys, monkeypatch):

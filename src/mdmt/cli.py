@@ -71,10 +71,9 @@ def run(
         raise ValueError(f"--log {log}: must be tensorboard; steps.csv and record.json are always written")
     if log:
         events.writer()  # refused before the run, not after
+    processes = cli_compare.parse_workers(workers)
     if seeds > 1:
-        _, failed = cli_compare.run_all(
-            [configs], out, cli_compare.parse_workers(workers), checkpoint_every, fresh, quiet or json
-        )
+        _, failed = cli_compare.run_all([configs], out, processes, checkpoint_every, fresh, quiet or json)
         if failed:
             raise ValueError(f"seed {failed[0]['seed']}: {failed[0]['reason']}")
     records = []

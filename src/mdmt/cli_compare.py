@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mdmt import cli_options as given
+from mdmt.cli_progress import tell
 
 if TYPE_CHECKING:
     from mdmt.experiments.config import Config
@@ -35,7 +36,7 @@ def compare(
     json: given.Json = False,
     quiet: given.Quiet = False,
 ) -> None:
-    """Compare methods (Table 1): every metric, mean and std over seeds, the published value beside it."""
+    """Compare methods (Table 1). Every metric, mean and std over seeds, the published value beside it."""
     from mdmt.experiments.config import parse_settings
     from mdmt.experiments.variants import split_methods
 
@@ -69,7 +70,7 @@ def ablate(
     json: given.Json = False,
     quiet: given.Quiet = False,
 ) -> None:
-    """What the parts of MDMT-R are worth (Table 2): softmax, margins, distillation."""
+    """The worth of MDMT-R's parts (Table 2). Softmax, margins, distillation."""
     from mdmt.experiments.ablation import VARIANTS
     from mdmt.experiments.config import parse_settings
 
@@ -99,13 +100,10 @@ def _compare(
     ablation: bool = False,
 ) -> None:
     """Check all that was asked, do the runs, print the rows."""
-    from mdmt.checkpoints import parse_every
     from mdmt.experiments.grids import check_format
     from mdmt.experiments.variants import configs_for, find_row
 
     check_format(format_)
-    if every is not None:
-        parse_every(every)
     configs = configs_for(benchmark, variants, seeds, settings, **options)
     chosen = None if against is None else find_row(against, variants, configs)
     configs = list({of_seed[0]["label"]: of_seed for of_seed in configs}.values())  # asked twice: one row
@@ -115,6 +113,8 @@ def _compare(
     _put_differences_beside(rows, chosen)
     finished = [row for row in rows if row is not None]
     _print(finished, failed, format_, json)
+    if finished and chosen not in (None, *(row["label"] for row in finished)):
+        tell(f"no differences: {chosen}, which --against names, has no finished run")
     if not finished:
         raise typer.Exit(2)
 
@@ -134,11 +134,15 @@ def run_all(
     """A row for each variant, of the seeds that finished (None where none did), and what failed."""
     from contextlib import closing
 
+    from mdmt.checkpoints import parse_every
     from mdmt.experiments.live import Live
+    from mdmt.experiments.run import Stopped, go_on
     from mdmt.experiments.store import folder_of
     from mdmt.experiments.sweep import sweep
     from mdmt.experiments.tables import comparison
 
+    if every is not None:
+        parse_every(every)  # refused here, not by every worker
     records: dict[tuple[str, int], dict[str, Any]] = {}
     reasons: dict[tuple[str, int], str] = {}
 
@@ -162,7 +166,7 @@ def run_all(
                 mine = next(of_seed for of_seed in configs if outcome.config in of_seed)
                 live.outcome(outcome, row(mine))
     except KeyboardInterrupt:
-        raise ValueError("interrupted; the same command goes on from there") from None
+        raise Stopped(f"interrupted; {go_on(fresh)} goes on from there") from None
     failed = [
         {"label": c["label"], "seed": c["seed"], "reason": reasons[_key(c)]}
         for of_seed in configs

@@ -26,7 +26,7 @@ def cost(
     json: given.Json = False,
     quiet: given.Quiet = False,
 ) -> None:
-    """Time and bytes of a training step and of an inference at the last task, for each method (the paper's cost table)."""
+    """Time and bytes of each method. Of a training step and of an inference at the last task: the paper's cost table."""
     import sys
 
     from mdmt.experiments.config import parse_settings, reduced, stream_for

@@ -33,8 +33,8 @@ SHIFT = "a-gem,mega,mdmt-r[distance=none],mdmt-r"
 FIGURES = {
     "fig3": Figure(MARGINS, "permuted-mnist", 1, ("fig3a", "fig3b"), "angles of features and class centres"),
     "fig4": Figure(SEQUENTIAL, "split-cifar", 5, ("fig4",), "average accuracy along learning"),
-    "fig5": Figure("a-gem,mega,mdmt-r", "permuted-mnist", 1, ("fig5",), "t-SNE of three tasks after the last"),
-    "fig6": Figure(SHIFT, "permuted-mnist", 1, ("fig6",), "t-SNE of task 1 along learning"),
+    "fig5": Figure("a-gem,mega,mdmt-r", "permuted-mnist", 1, ("fig5",), "three tasks after the last, by t-SNE"),
+    "fig6": Figure(SHIFT, "permuted-mnist", 1, ("fig6",), "task 1 along learning, by t-SNE"),
     "fig7": Figure(SEQUENTIAL, "split-cifar", 5, ("fig7",), "how fast a new task is learned"),
 }
 
@@ -46,7 +46,7 @@ def report(
         str | None, typer.Option(help="Also write each figure (SVG, PNG) and table (CSV, LaTeX) into this folder.")
     ] = None,
 ) -> None:
-    """Write one HTML page that shows what runs found: tables, every figure of the paper, drift, cost, differences."""
+    """Write one HTML page of what runs found. Tables, every figure of the paper, drift, cost, differences."""
     folder = _folder(runs)
     from mdmt.experiments.listing import find_runs
     from mdmt.report import files, page, study
@@ -71,7 +71,7 @@ def watch(
     runs: Runs = "runs",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 takes a free one.")] = 8765,
 ) -> None:
-    """Show the report in a browser while runs are going on; it refreshes itself. Only this machine can see it."""
+    """Show the report while runs go on. In a browser of this machine alone; it refreshes itself."""
     folder = _folder(runs)
     from mdmt.report.watch import HOST, server
 
@@ -130,7 +130,8 @@ def figure(name: str) -> Callable[..., None]:
         for path in _write(name, finished, Path(out, ".tsne"), Path(to, benchmark)):
             print(path)
 
-    command.__doc__ = f"Figure {name[3:]}: {wanted.shows}, as SVG and PNG; runs that are missing are done first."
+    shows = wanted.shows[0].upper() + wanted.shows[1:]
+    command.__doc__ = f"{shows}. Fig. {name[3:]} as SVG and PNG; runs that are missing are done first."
     return command
 
 

@@ -46,7 +46,7 @@ def _on(benchmark: str, command: Callable[..., None]) -> Callable[..., None]:
 
 
 app = typer.Typer(
-    help="What the paper shows, by its name there; the help of each says on which benchmark, unless another is named.",
+    help="The tables and figures of the paper, by name. The help of each says on which benchmark, unless another is named.",
     cls=_Names,
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -80,8 +80,12 @@ def remove(
     folders = list(dict.fromkeys(listing.find_run(run, out) for run in runs))
     for folder in folders:
         about = listing.describe(folder)
-        if not yes and not typer.confirm(f"remove {folder} ({about['state']}, {about['label']})?", err=True):
-            continue
+        try:
+            if not yes and not typer.confirm(f"remove {folder} ({about['state']}, {about['label']})?", err=True):
+                continue
+        except typer.Abort:
+            typer.echo(err=True)  # the question's line ends here
+            raise ValueError(f"{folder} stays: nobody answered; --yes removes without asking") from None
         listing.remove(folder)
         print(f"removed {folder}")
 
@@ -94,7 +98,7 @@ def rerun(
     json: given.Json = False,
     quiet: given.Quiet = False,
 ) -> None:
-    """Do a finished run again, elsewhere, and say whether it gave the same bits, or where it first differs."""
+    """Do a run again: are the bits the same. Elsewhere; it says "same bits", or the first task and step that differ."""
     from mdmt.experiments.listing import find_run
     from mdmt.experiments.rerun import rerun as run_again
 

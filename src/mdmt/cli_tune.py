@@ -41,7 +41,7 @@ def tune(
     json: given.Json = False,
     quiet: given.Quiet = False,
 ) -> None:
-    """Choose settings on the benchmark's held-out tasks; those that runs are measured on are never touched."""
+    """Choose settings on held-out tasks. Those that runs are measured on are never touched."""
     from mdmt.cli_compare import parse_workers, run_all
     from mdmt.experiments.config import parse_setting, parse_variant, resolve
     from mdmt.experiments.spaces import space
@@ -65,12 +65,14 @@ def tune(
         best = best_first[0]["settings"] if best_first else None
         print(dumps({"benchmark": benchmark, "method": method, "best": best, "rows": best_first, "failed": failed}))
     else:
-        _print(best_first, failed, benchmark, method, set_ or [])
+        _print(best_first, failed, benchmark, method, set_ or [], options)
     if not best_first:
         raise typer.Exit(2)
 
 
-def _print(rows: list[Row], failed: list[dict[str, Any]], benchmark: str, method: str, set_: list[str]) -> None:
+def _print(
+    rows: list[Row], failed: list[dict[str, Any]], benchmark: str, method: str, set_: list[str], options: dict[str, Any]
+) -> None:
     from shlex import quote
 
     from rich.text import Text
@@ -99,4 +101,7 @@ def _print(rows: list[Row], failed: list[dict[str, Any]], benchmark: str, method
     chosen = [*set_, *(f"{key}={value}" for key, value in rows[0]["settings"].items())]
     console.print(Text("the best, on the tasks that runs are measured on:"))
     flags = " ".join(f"--set {quote(text)}" for text in chosen)
+    for key, value in options.items():  # all but the number of tasks, which is that of the held-out ones
+        if key != "tasks" and value is not None and (key, value) != ("threads", 1):
+            flags += f" --{key.replace('_', '-')} {quote(str(value))}"
     console.print(Text(f"mdmt run {benchmark} --method {quote(method)} {flags}"), soft_wrap=True)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mdmt import evaluation, saving, snapshots, steps
+from mdmt import evaluation, opening, saving, snapshots, steps
 from mdmt.checkpoints import Checkpoints
 from mdmt.memory import Memory, Ring
 from mdmt.methods import MDMTR
@@ -91,7 +91,7 @@ class Learner:
         self.steps_kept: list[steps.Row] = []  # loss and gradient of its steps, when a stream is run
         self.told: dict[str, float] = {}  # what this step computed
         self.input: tuple[list[int], str] = ([], "")  # shape and kind of an input
-        self._model: Model | None = None
+        self.network: Model | None = None
         self.optimiser: torch.optim.Optimizer | None = None  # plain SGD needs none, and torch's takes a second to load
         self._random = torch.Generator().manual_seed(seed).get_state()  # what a user's dropout reads
 
@@ -107,7 +107,7 @@ class Learner:
         """
         checkpoints = Checkpoints(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
         if self.open is None:
-            self._open(task)
+            opening.open_task(self, task)
         elif self.open != task.name:
             raise ValueError(
                 f"task {self.open!r} was interrupted at step {self.done}: learn it to its end before {task.name!r}"
@@ -150,7 +150,7 @@ class Learner:
     ) -> Record:
         """Learn every task of a stream that was not learned yet, and give the record."""
         stream = self.method.arrange(stream)
-        if self._model is None:
+        if self.network is None:
             self.heads, self.per_class = self.heads or stream.heads, stream.per_class
             self.outputs = self.outputs or stream.outputs
             self.scale = stream.scale if self.scale is None else self.scale
@@ -190,9 +190,9 @@ class Learner:
     @property
     def model(self) -> Model:
         """The network; it takes shape with the first task."""
-        if self._model is None:
+        if self.network is None:
             raise ValueError("this learner has not learned anything yet: call learn(task) first")
-        return self._model
+        return self.network
 
     # Evaluation.
 
@@ -216,8 +216,8 @@ class Learner:
         """The feature vector of each input."""
         inputs = torch.as_tensor(x)
         inputs = inputs.float() if inputs.dtype == torch.float64 else inputs
-        if self._model is not None:
-            self._check_inputs("inputs", inputs)
+        if self.network is not None:
+            self.check_inputs("inputs", inputs)
         if inputs.dtype.is_floating_point and not bool(torch.isfinite(inputs).all()):
             raise ValueError("inputs have NaN or infinite values; remove or repair them")
         return evaluation.features(self, inputs)
@@ -284,20 +284,21 @@ class Learner:
         for learned in self.tasks:
             if learned.name == task.name:
                 return learned.rows
-        known = self._shared_rows()
+        known = self.shared_rows()
         return torch.tensor([known[c] for c in task.classes]) if known.keys() >= set(task.classes) else None
 
     def steps_of(self, task: Task) -> int:
         """How many steps a task takes."""
         return self.epochs * math.ceil(sum(len(part.train) for part in task.parts) / self.batch)
 
-    def _shared_rows(self) -> dict[Hashable, int]:
+    def shared_rows(self) -> dict[Hashable, int]:
         """The row of each class, where all tasks share one head."""
         if self.heads != "shared":
             return {}
         return {c: row for t in self.tasks for c, row in zip(t.classes, t.rows.tolist(), strict=True)}
 
-    def _check_inputs(self, whose: str, inputs: Tensor) -> None:
+    def check_inputs(self, whose: str, inputs: Tensor) -> None:
+        """Refuse inputs of another shape or kind than those learned from."""
         if (list(inputs.shape[1:]), str(inputs.dtype)) != self.input:
             raise ValueError(
                 f"{whose}: one input has shape {tuple(inputs.shape[1:])} and is {inputs.dtype}; "
@@ -315,69 +316,9 @@ class Learner:
                 order, of_epoch = generator.permutation(total), epoch
             yield self.read(task, torch.from_numpy(order[position * self.batch :][: self.batch]))
 
-    # Opening a task.
-
-    def _open(self, task: Task) -> None:
-        """Give the task its rows of the head and its place in memory and record; nothing changes if it is refused."""
-        for part in task.parts:
-            if part.name in {t.name for t in self.tasks}:
-                raise ValueError(f"task {part.name!r} was learned already: give the new data another name")
-            example = self.shown(part, part.train, torch.arange(1))
-            if self._model is None:
-                self.build(example, len(part.classes))
-            self._check_inputs(f"task {part.name!r}", example)
-        for part in task.parts:
-            known, before = self._shared_rows(), self.model.flat.numel()
-            new = [c for c in part.classes if c not in known]
-            claimed = self.model.claim(0 if self.heads == "shared" else len(self.tasks), len(new))
-            if self.model.flat.numel() > before:
-                self._grow(before)
-            known.update(zip(new, claimed.tolist(), strict=True))
-            self.add_task(part.name, part.classes, [known[c] for c in part.classes])
-            tested = 0 if part.test is None else len(part.test)
-            about = {"name": part.name, "classes": list(part.classes), "train": len(part.train), "test": tested}
-            self.record.tasks.append(about)
-            self.record.curve.append([])
-        self.open, self.task, self.done = task.name, task, 0
-        self.memory.open_task(self.current, self.tasks[-1].rows)
-        self.method.begin_task()
-
     def add_task(self, name: str, classes: tuple[Hashable, ...], rows: list[int]) -> None:
         """Know a task by the rows of its classes."""
         self.tasks.append(Learned(name, classes, torch.tensor(rows, device=self.device)))
-
-    def build(self, example: Tensor, classes: int) -> None:
-        """Make the model for inputs like this one, with room for so many classes when the stream did not say."""
-        self.heads = self.heads or "per-task"
-        scale = (1 / 255 if example.dtype == torch.uint8 else 1.0) if self.scale is None else self.scale
-        try:
-            with torch.no_grad():
-                self.backbone.to(self.device).eval()
-                probe = self.backbone(torch.zeros(2, *example.shape[1:], device=self.device))
-        except RuntimeError as error:
-            raise ValueError(
-                f"the backbone cannot read inputs of shape {tuple(example.shape[1:])}: {str(error).splitlines()[0]}"
-            ) from None
-        if not isinstance(probe, Tensor) or probe.ndim != 2 or len(probe) != 2:
-            shape = tuple(probe.shape) if isinstance(probe, Tensor) else type(probe).__name__
-            raise ValueError(f"the backbone must return one feature vector per input; for 2 inputs it gave {shape}")
-        self._model = Model(
-            self.backbone, probe.shape[1], self.outputs or classes,
-            cosine=self.method.cosine, scale=scale, mean=self.mean, seed=self.seed, device=self.device,
-        )  # fmt: skip
-        self.input = (list(example.shape[1:]), str(example.dtype))
-        if self.optimiser_name != "SGD" or self.optimiser_arguments:
-            maker = getattr(torch.optim, self.optimiser_name)
-            self.optimiser = maker([self._model.flat], lr=self.lr, **self.optimiser_arguments)
-        self.method.bind(self)
-
-    def _grow(self, before: int) -> None:
-        """The head has more rows: pad what runs along the parameters."""
-        self.method.grow()
-        state = self.optimiser_state()
-        for key, value in state.items():
-            if isinstance(value, Tensor) and value.shape == (before,):
-                state[key] = torch.cat([value, value.new_zeros(self.model.flat.numel() - before)])
 
     def optimiser_state(self) -> dict[str, Any]:
         """What the optimiser remembers of the one flat parameter; plain SGD remembers nothing."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mdmt import backbones, memory
 from mdmt.methods import METHODS
 from mdmt.methods.base import Method
+from mdmt.opening import build
 from mdmt.record import Record
 from mdmt.state import Parts, read_state
 
@@ -91,7 +92,7 @@ def restore(learner: Learner, parts: Parts, rest: dict[str, Any]) -> None:
         return {k.removeprefix(prefix): v.to(learner.device) for k, v in parts["model"].items() if k.startswith(prefix)}
 
     shape, kind = rest["input"]
-    learner.build(torch.empty(1, *shape, dtype=getattr(torch, kind.removeprefix("torch."))), 1)
+    build(learner, torch.empty(1, *shape, dtype=getattr(torch, kind.removeprefix("torch."))), 1)
     learner.model.load_state(under("model."))
     learner.model.outputs = rest["outputs"]
     for name, value in under("method.").items():

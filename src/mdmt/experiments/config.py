@@ -21,7 +21,7 @@ Config = dict[str, Any]
 LEARNING = {"lr": float, "batch": int, "epochs": int, "memory": int, "heads": str, "optimiser": str}
 NEUTRAL: Config = {  # values at which a key does not count in the hash
     "threads": 1, "device": "cpu", "image_size": None, "subset": None, "weights": None,
-    "cross_validation": False,
+    "cross_validation": False, "source": None,
 }  # fmt: skip
 NOT_HASHED = ("seed", "label", "data", "weights_file")  # the seed is a folder of its own; a path decides nothing
 
@@ -87,6 +87,7 @@ def resolve(
         "weights_file": weights,
         "data": data,
         "cross_validation": cross_validation,
+        "source": None if name in METHODS else source_sha256(made),
         "seed": seed,
         "threads": threads,
         "device": "cpu",
@@ -180,11 +181,17 @@ def find_method(name: str) -> type[Method]:
         sys.path.insert(0, "")  # a module in the current folder
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, SyntaxError) as error:
         raise ValueError(f"method {name!r} cannot be loaded: {error}") from None
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise ValueError(f"method {name!r}: {attribute} is not a subclass of mdmt.Method")
     return found
+
+
+def source_sha256(made: type[Method]) -> str | None:
+    """The module of a person's own method, in short: edited, it is another method. None where there is no file."""
+    path = getattr(sys.modules[made.__module__], "__file__", None)
+    return None if path is None else file_sha256(path)
 
 
 def parse_variant(text: str) -> tuple[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 from mdmt import steps
 from mdmt.experiments.config import file_sha256
 from mdmt.experiments.run import run
-from mdmt.experiments.store import folder_of, read_config, read_record, read_steps
+from mdmt.experiments.store import RECORD, folder_of, read_config, read_record, read_steps
 from mdmt.learner import OnStep
 from mdmt.record import versions
 
@@ -36,7 +36,8 @@ def rerun(
     """
     before = read_record(folder)
     if before is None:
-        raise ValueError(f"{folder} is not finished: finish it first, with the command that began it")
+        state = f"has a damaged {RECORD}" if (folder / RECORD).exists() else "is not finished"
+        raise ValueError(f"{folder} {state}: finish it first, with the command that began it")
     config = read_config(folder)
     config["data"] = data or config["data"]
     if weights is not None:

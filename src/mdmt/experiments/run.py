@@ -29,6 +29,11 @@ class Stopped(Exception):
     """A run was asked to stop, and left a checkpoint."""
 
 
+def go_on(fresh: bool) -> str:
+    """What a person is to type after an interruption; --fresh would start over once more."""
+    return "the same command without --fresh" if fresh else "the same command"
+
+
 def run(
     config: Config,
     out: str | Path,
@@ -42,7 +47,7 @@ def run(
     """Do a run and give its record.
 
     A finished run is read, an unfinished one goes on from its last checkpoint, unless `fresh`. `every` is the number of steps
-    or the time between checkpoints. `tell` is told what a person should know: a damaged checkpoint, or that it
+    or the time between checkpoints. `tell` is told what a person should know: a damaged checkpoint or record, or that it
     will take more than an hour.
     """
     folder = folder_of(config, out)
@@ -54,6 +59,8 @@ def run(
             store.clear(folder)
         elif (done := read_record(folder)) is not None:  # another process finished it meanwhile
             return done
+        elif (folder / store.RECORD).exists() and tell is not None:
+            tell(f"{folder / store.RECORD} is damaged: the run is done again")
         torch.set_num_threads(config["threads"])
         stream = stream_for(config, **({"progress": on_image} if on_image and config["image_size"] else {}))
         learner = resumed(config, folder, tell)
@@ -68,7 +75,7 @@ def run(
             if stop.is_set():
                 checkpoints.write(learner)
                 place = f"task {learner.current + 1}, step {learner.done}"
-                raise Stopped(f"stopped at {place}; the same command goes on from there ({folder})")
+                raise Stopped(f"stopped at {place}; {go_on(fresh)} goes on from there ({folder})")
             forecast.after_step(learner)
             if on_step is not None:
                 on_step(learner)

@@ -11,9 +11,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, forkserver, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -113,12 +113,23 @@ def count(workers: int | Literal["auto"], threads: int = 1) -> int:
 def _start(configs: list[Config], out: str | Path, fresh: bool, every: int | str | None) -> _Worker:
     context = get_context("forkserver")  # a worker is forked from a process that has loaded torch and done nothing else
     context.set_forkserver_preload(["mdmt.experiments.run"])
+    _serve()
     ours, theirs = context.Pipe(duplex=False)
     asked = (theirs, configs[0], str(out), fresh, every, dict(os.environ))
     process = context.Process(target=_work, args=asked, daemon=True)
     process.start()
     theirs.close()  # so that the pipe ends when the worker does
     return _Worker(process, ours, configs)
+
+
+def _serve() -> None:
+    """Start the process that workers are forked from, deaf to Ctrl-C while it loads: it ends when this one does."""
+    resource_tracker.ensure_running()  # first, since it unblocks what is blocked
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _listen(worker: _Worker, tell: Callable[[Event], None]) -> bool:
@@ -189,13 +200,18 @@ def _work(
         teller = _Teller(pipe)
         record = run(
             config, out, fresh=fresh, every=every,
-            on_step=teller.step, on_image=teller.image, tell=lambda line: pipe.send(("told", line)),
+            on_step=teller.step, on_image=teller.image, tell=lambda line: _say(pipe, "told", line),
         )  # fmt: skip
-        pipe.send(("record", record))
+        _say(pipe, "record", record)
     except Exception as error:
         if os.environ.get("MDMT_TRACEBACK"):
             traceback.print_exc()
-        pipe.send(("failed", one_line(error)))
+        _say(pipe, "failed", one_line(error))
+
+
+def _say(pipe: Connection, kind: str, content: Any) -> None:
+    with suppress(BrokenPipeError):  # nobody listens any more: the run is still to leave its checkpoint
+        pipe.send((kind, content))
 
 
 def _end_with_parent() -> None:
@@ -222,5 +238,5 @@ class _Teller:
     def _say(self, text: str) -> None:
         now = time.monotonic()
         if now - self.last >= EVERY:
-            self.pipe.send(("at", text))
+            _say(self.pipe, "at", text)
             self.last = now

@@ -15,17 +15,17 @@ Point = dict[str, Any]
 def parse_grids(texts: list[str], usual: dict[str, tuple[Any, ...]], fixed: set[str]) -> dict[str, tuple[Any, ...]]:
     """The values of each setting to try: those given as key=a,b,c, the usual ones of a key given alone, or all usual ones.
 
-    A setting that is fixed to one value is not tried.
+    A setting that is fixed to one value is not tried; one that is given twice has the values of both.
 
-    >>> parse_grids(["lr=0.1,0.3", "scale"], {"scale": (20, 24)}, set())
-    {'lr': ('0.1', '0.3'), 'scale': (20, 24)}
+    >>> parse_grids(["lr=0.1,0.3", "scale", "lr=1"], {"scale": (20, 24)}, set())
+    {'lr': ('0.1', '0.3', '1'), 'scale': (20, 24)}
     """
     asked: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         key, equals, values = (part.strip() for part in text.partition("="))
-        given = tuple(dict.fromkeys(value.strip() for value in values.split(",") if value.strip()))
-        asked[key] = given if equals else usual.get(key, ())
-        if not asked[key]:
+        given = tuple(value.strip() for value in values.split(",") if value.strip()) if equals else usual.get(key, ())
+        asked[key] = tuple(dict.fromkeys((*asked.get(key, ()), *given)))
+        if not given:
             having = f", or one of {', '.join(usual)} alone" if usual else ""
             raise ValueError(f"--grid {text}: write it as key=a,b,c{having}")
         if key in fixed:

@@ -26,14 +26,14 @@ class GEM(Method):
     def gradient(self, batch: Batch) -> Tensor:
         """g, or its projection where a past task objects."""
         past = self.memory.by_task(before=self.learner.current)
-        constraints = [self.grad(reference)[1] for reference in past]
+        rows = self.model.flat.detach().new_empty(len(past), len(self.model.flat))
+        for row, reference in zip(rows, past, strict=True):
+            row.copy_(self.grad(reference)[1])
         g = self.grad(batch)[1]
-        if not constraints:
+        if not past or bool((rows @ g >= 0).all()):
             return g
-        rows = torch.stack(constraints)
-        if bool((rows @ g >= 0).all()):
-            return g
-        duals = solve(rows.double() @ rows.double().T, rows.double() @ g.double(), self.margin)
+        exact = rows.double()
+        duals = solve(exact @ exact.T, exact @ g.double(), self.margin)
         return g + rows.T @ duals.to(g)
 
 
