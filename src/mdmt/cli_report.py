@@ -80,8 +80,8 @@ def watch(
     except OSError as error:
         raise ValueError(f"port {port} cannot be used ({error.strerror}): give another --port") from None
     with serving:
-        print(f"http://{HOST}:{serving.server_address[1]}/  (Ctrl-C ends it)", flush=True)
         try:
+            print(f"http://{HOST}:{serving.server_address[1]}/  (Ctrl-C ends it)", flush=True)
             serving.serve_forever()
         except KeyboardInterrupt:
             print(file=sys.stderr)
