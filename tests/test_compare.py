@@ -262,7 +262,7 @@ def test_help_loads_no_torch():
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_stops_the_workers(number, tmp_path):
     command = [sys.executable, "-m", "mdmt", "compare", "--methods", "gem", "--seeds", "2", "--workers", "2"]
-    with started([*command, "--out", str(tmp_path)]) as process:
+    with started([*command, "--out", str(tmp_path)], heeds_interrupts=number == signal.SIGINT) as process:
         assert "started" in process.stderr.readline()
         assert "started" in process.stderr.readline()
         workers = children(process.pid, 2)
@@ -316,9 +316,13 @@ def test_a_worker_that_is_killed_is_a_failed_run_and_the_others_finish(tmp_path)
 
 
 @contextmanager
-def started(command, **more):
-    """A process that is dead afterwards, whatever happened."""
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **more) as process:
+def started(command, heeds_interrupts=True, **more):
+    """A process that is dead afterwards, whatever happened; what a script starts in the background heeds no SIGINT."""
+
+    def set_up():
+        signal.signal(signal.SIGINT, signal.default_int_handler if heeds_interrupts else signal.SIG_IGN)
+
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=set_up, **more) as process:
         try:
             yield process
         finally:

@@ -179,7 +179,11 @@ def _terminable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt  # raised here: SIGINT itself is ignored in what a script started in the background
+
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
