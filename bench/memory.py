@@ -1,6 +1,5 @@
 """Memory of a comparison: the peak of all its processes, for 2 methods and for 12, beside that of one run alone."""
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -11,14 +10,15 @@ ALONE = ("van", "gem", "mdmt-r")
 WORKERS = 2
 
 
-def resident(pid: int) -> int:
-    """Bytes of a process and all that it started; what they share counts for each."""
+def held(pid: int) -> int:
+    """Bytes of a process and all that it started; what several share counts once (PSS)."""
     try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return pages * os.sysconf("SC_PAGE_SIZE") + sum(resident(int(child)) for child in children)
+    own = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+    return own + sum(held(int(child)) for child in children)
 
 
 def peak(*arguments: str) -> int:
@@ -27,7 +27,7 @@ def peak(*arguments: str) -> int:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     highest = 0
     while process.poll() is None:
-        highest = max(highest, resident(process.pid))
+        highest = max(highest, held(process.pid))
         time.sleep(0.05)
     assert process.returncode == 0
     return highest
