@@ -421,6 +421,11 @@ def zip_member(name, mode):
     return made
 
 
+def encrypted(content):
+    """A zip whose entries say that they are encrypted, in the list at its end."""
+    return content.replace(b"PK\x01\x02\x14\x03\x14\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01\x00")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -443,6 +448,7 @@ def zip_member(name, mode):
         ("awa2", zipped(awa2(), [(zip_member("l", 0o120777), b"/etc")]), "its member 'l' is a link"),
         ("awa2", zipped(awa2(), [(zip_member("p", 0o010666), b"")]), "its member 'p' is a device"),
         ("awa2", zipped(awa2(), [("bomb", bytes(10_000_000))]), "it unpacks to more than this data set has"),
+        ("awa2", encrypted(zipped(awa2(), [("secret", b"x")])), "is refused: its member"),
         ("awa2", zipped(awa2(), how=zipfile.ZIP_STORED).replace(b"very small", b"very SMALL"), "is damaged: Bad CRC-32"),
     ],
     ids=lambda value: "archive" if isinstance(value, bytes) else None,
@@ -455,6 +461,11 @@ def test_archives_that_are_refused(name, content, message, tmp_path, publish, se
     publish(name)
     fetch(name, inner, base=server.url)
     assert verify(name, inner).bytes == "published"
+
+
+def test_a_mistake_of_our_own_is_not_called_a_damaged_archive(tmp_path):
+    with pytest.raises(RuntimeError, match="ours"), archives.readable(tmp_path):
+        raise RuntimeError("ours")
 
 
 def test_a_refused_archive_that_lies_there_stays_and_is_named(tmp_path, publish):

@@ -13,7 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 MOST_MEMBERS = 200_000
-_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+# NotImplementedError is zipfile's word for a compression it does not know.
+_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 
 
 def unpack(archive: Path, to: Path, room: int) -> None:
@@ -95,6 +96,8 @@ def _zip(archive: Path) -> Iterator[tuple[str, str, IO[bytes] | None]]:
                 yield member.orig_filename, "a link", None
             elif kind not in (0, 0o040000, 0o100000):
                 yield member.orig_filename, "a device", None
+            elif member.flag_bits & 1:
+                yield member.orig_filename, "encrypted", None
             elif member.is_dir():
                 yield member.orig_filename, "", None
             else:
