@@ -47,26 +47,16 @@ def run(
     """Learn a stream of tasks and print A_T, F_T, LCA_10 and LTR."""
     from mdmt.experiments import events, tables
     from mdmt.experiments.config import parse_setting, resolve
-    from mdmt.experiments.run import run as run_one
-    from mdmt.experiments.store import folder_of, read_steps
+    from mdmt.experiments.store import folder_of
 
     settings = dict(parse_setting(text) for text in set_ or [])
     configs = [
         resolve(
-            benchmark,
-            method,
-            seed=seed + i,
-            tasks=tasks,
-            settings=settings,
-            reading=reading,
-            threads=threads,
-            data=data,
-            image_size=image_size,
-            subset=subset,
-            weights=weights,
+            benchmark, method, seed=seed + i, tasks=tasks, settings=settings, reading=reading, threads=threads, data=data,
+            image_size=image_size, subset=subset, weights=weights,
         )
         for i in range(seeds)
-    ]
+    ]  # fmt: skip
     if log not in (None, "tensorboard"):
         raise ValueError(f"--log {log}: must be tensorboard; steps.csv and record.json are always written")
     if log:
@@ -76,23 +66,32 @@ def run(
         _, failed = cli_compare.run_all([configs], out, processes, checkpoint_every, fresh, quiet or json)
         if failed:
             raise ValueError(f"seed {failed[0]['seed']}: {failed[0]['reason']}")
-    records = []
-    for config in configs:
-        folder = folder_of(config, out)
-        with Progress(f"{config['label']}, seed {config['seed']}", quiet or json) as progress:
-            record = run_one(
-                config, out, fresh=fresh and seeds == 1, every=checkpoint_every,
-                on_step=events.also(folder, progress.step) if log else progress.step,
-                on_image=progress.image, tell=tell,
-            )  # fmt: skip
-        if log:
-            events.write_events(folder, record["accuracy"], read_steps(folder))
-        records.append(record)
+    records = [
+        _learn(config, out, fresh and seeds == 1, checkpoint_every, log is not None, quiet or json)
+        for config in configs
+    ]
     result = tables.result(configs, records, [str(folder_of(c, out)) for c in configs])
     if json:
         print(dumps(result))
     else:
         _print_table(result, records)
+
+
+def _learn(config: dict[str, Any], out: str, fresh: bool, every: str | None, log: bool, quiet: bool) -> dict[str, Any]:
+    """Do a run in this process, with its progress on stderr, and with event files when asked for."""
+    from mdmt.experiments import events
+    from mdmt.experiments.run import run as run_one
+    from mdmt.experiments.store import folder_of, read_steps
+
+    folder = folder_of(config, out)
+    with Progress(f"{config['label']}, seed {config['seed']}", quiet) as progress:
+        record = run_one(
+            config, out, fresh=fresh, every=every, on_step=events.also(folder, progress.step) if log else progress.step,
+            on_image=progress.image, tell=tell,
+        )  # fmt: skip
+    if log:
+        events.write_events(folder, record["accuracy"], read_steps(folder))
+    return record
 
 
 app.command()(cli_compare.compare)
