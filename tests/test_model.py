@@ -93,3 +93,39 @@ def test_evaluating_restores_each_modules_mode():
         assert not torch.is_grad_enabled()
     assert net.training
     assert not net[1].training
+
+
+class Kernels(nn.Sequential):
+    """A person's network; `asks` is what it says of its layout."""
+
+    def __init__(self, asks=None):
+        super().__init__(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten())
+        if asks is not None:
+            self.channels_last = asks
+
+
+@pytest.mark.parametrize(
+    ("asks", "given", "layout"),
+    [
+        (None, torch.contiguous_format, torch.contiguous_format),
+        (None, torch.channels_last, torch.channels_last),
+        (True, torch.contiguous_format, torch.channels_last),
+        (False, torch.channels_last, torch.contiguous_format),
+    ],
+)
+def test_a_network_keeps_the_layout_it_came_with_unless_it_asks(asks, given, layout, generator):
+    net = Kernels(asks).to(memory_format=given)
+    x = torch.rand(2, 3, 5, 5, generator=generator)
+    expected = net(x).detach()
+    model = Model(net, expected.shape[1], 2)
+    assert net[0].weight.is_contiguous(memory_format=layout)
+    seen = []
+    net[0].register_forward_hook(lambda _m, inputs, _o: seen.append(inputs[0].is_contiguous(memory_format=layout)))
+    assert torch.allclose(model.features(x), expected, atol=1e-6)
+    assert seen == [True]
+
+
+def test_our_convolutions_have_their_channels_last():
+    net = backbones.reduced_resnet18(3, 2)
+    Model(net, 16, 2)
+    assert net.conv.weight.is_contiguous(memory_format=torch.channels_last)

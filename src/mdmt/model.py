@@ -33,6 +33,7 @@ class Model:
         mean: Tensor | None = None,
         seed: int = 0,
         device: str | torch.device = "cpu",
+        channels_last: bool | None = None,
     ) -> None:
         self.cosine, self.scale, self.seed = cosine, scale, seed
         if isinstance(backbone, Backbone) and not backbone.drawn:
@@ -43,7 +44,8 @@ class Model:
         self.head = nn.Parameter(torch.empty(0, features + 1, device=device))
         self.head_of_class = torch.empty(0, dtype=torch.int64, device=device)
         self.leaves = [p for p in backbone.parameters() if p.requires_grad] + [self.head]
-        self.flat = nn.Parameter(torch.cat([_line(p.detach()) for p in self.leaves]))
+        self.channels_last = _asks_channels_last(backbone) if channels_last is None else channels_last
+        self.flat = nn.Parameter(torch.cat([self._line(p.detach()) for p in self.leaves]))
         self.grow(outputs)
 
     def grow(self, capacity: int) -> None:
@@ -59,8 +61,18 @@ class Model:
         position = 0
         for leaf in self.leaves:
             size = leaf.numel()
-            leaf.data = _unline(self.flat.data[position : position + size], leaf.shape)
+            leaf.data = self._unline(self.flat.data[position : position + size], leaf.shape)
             position += size
+
+    def _line(self, x: Tensor) -> Tensor:
+        """A weight as a vector; kernels in the layout that the backbone asks for."""
+        return (x.permute(0, 2, 3, 1) if self.channels_last and x.ndim == 4 else x).reshape(-1)
+
+    def _unline(self, line: Tensor, shape: torch.Size) -> Tensor:
+        """The view of a vector that `_line` would make of a weight of this shape."""
+        if not self.channels_last or len(shape) != 4:
+            return line.view(shape)
+        return line.view(shape[0], shape[2], shape[3], shape[1]).permute(0, 3, 1, 2)
 
     def claim(self, head: int, count: int) -> Tensor:
         """Hand the first `count` free rows to a head, growing to twice the capacity (or more) when they do not suffice."""
@@ -80,7 +92,7 @@ class Model:
             x = x * self.scale
         if self.mean is not None:
             x = x - self.mean
-        if x.ndim == 4:
+        if self.channels_last and x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         return self.backbone(x)  # type: ignore[no-any-return]
 
@@ -101,7 +113,7 @@ class Model:
 
     def gradient(self, loss: Tensor) -> Tensor:
         """The gradient of a loss in all parameters, as one new vector along `flat`."""
-        return torch.cat([_line(g) for g in torch.autograd.grad(loss, self.leaves, materialize_grads=True)])
+        return torch.cat([self._line(g) for g in torch.autograd.grad(loss, self.leaves, materialize_grads=True)])
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -158,16 +170,13 @@ def unit(x: Tensor) -> Tensor:
     return scaled
 
 
-def _line(x: Tensor) -> Tensor:
-    """A weight as a vector; kernels with their channels last, as convolutions like to read them."""
-    return (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).reshape(-1)
-
-
-def _unline(line: Tensor, shape: torch.Size) -> Tensor:
-    """The view of a vector that `_line` would make of a weight of this shape."""
-    if len(shape) != 4:
-        return line.view(shape)
-    return line.view(shape[0], shape[2], shape[3], shape[1]).permute(0, 3, 1, 2)
+def _asks_channels_last(backbone: nn.Module) -> bool:
+    """The memory layout is the backbone's own affair: it says so, or its kernels came in that layout."""
+    asked = getattr(backbone, "channels_last", None)
+    if isinstance(asked, bool):
+        return asked
+    kernels = [p for p in backbone.parameters() if p.ndim == 4 and not p.is_contiguous()]
+    return any(p.is_contiguous(memory_format=torch.channels_last) for p in kernels)
 
 
 def _generator(seed: int, purpose: int) -> torch.Generator:

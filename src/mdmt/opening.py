@@ -40,7 +40,7 @@ def open_task(learner: Learner, task: Task) -> None:
     learner.method.begin_task()
 
 
-def build(learner: Learner, example: Tensor, classes: int) -> None:
+def build(learner: Learner, example: Tensor, classes: int, channels_last: bool | None = None) -> None:
     """Make the model for inputs like this one, with room for so many classes when the stream did not say."""
     learner.heads = learner.heads or "per-task"
     scale = (1 / 255 if example.dtype == torch.uint8 else 1.0) if learner.scale is None else learner.scale
@@ -58,6 +58,7 @@ def build(learner: Learner, example: Tensor, classes: int) -> None:
     learner.network = Model(
         learner.backbone, probe.shape[1], learner.outputs or classes,
         cosine=learner.method.cosine, scale=scale, mean=learner.mean, seed=learner.seed, device=learner.device,
+        channels_last=channels_last,
     )  # fmt: skip
     learner.input = (list(example.shape[1:]), str(example.dtype))
     if learner.optimiser_name != "SGD" or learner.optimiser_arguments:

@@ -45,6 +45,7 @@ def learner_state(learner: Learner) -> tuple[Parts, dict[str, Any]]:
         },
         "tasks": [{"name": t.name, "classes": list(t.classes), "rows": t.rows.tolist()} for t in learner.tasks],
         "input": learner.input, "open": learner.open, "done": learner.done, "outputs": model.outputs,
+        "channels_last": model.channels_last,
         "record": dataclasses.asdict(learner.record),
     }  # fmt: skip
     parts = {"model": numbers, "memory": kept, "snapshots": learner.snapshots}
@@ -92,7 +93,8 @@ def restore(learner: Learner, parts: Parts, rest: dict[str, Any]) -> None:
         return {k.removeprefix(prefix): v.to(learner.device) for k, v in parts["model"].items() if k.startswith(prefix)}
 
     shape, kind = rest["input"]
-    build(learner, torch.empty(1, *shape, dtype=getattr(torch, kind.removeprefix("torch."))), 1)
+    example = torch.empty(1, *shape, dtype=getattr(torch, kind.removeprefix("torch.")))
+    build(learner, example, 1, channels_last=rest.get("channels_last", True))  # mdmt 0.1.0 laid out every kernel so
     learner.model.load_state(under("model."))
     learner.model.outputs = rest["outputs"]
     for name, value in under("method.").items():
