@@ -35,7 +35,7 @@ learner.run(stream, on_step=stop)
 CACHE = """
 import resource, sys, time
 from pathlib import Path
-from mdmt.benchmarks.images import load_images
+from mdmt.data.images import load_images
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 paths = sorted(Path(sys.argv[1]).iterdir())[: int(sys.argv[2])]

@@ -2,6 +2,6 @@
 
 import sys
 
-from mdmt.cli import main
+from mdmt.cli.app import main
 
 sys.exit(main())

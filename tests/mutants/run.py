@@ -40,12 +40,12 @@ def read(path: Path) -> Mutant:
 def passes(source: Path, tests: str) -> bool:
     """Run the selected tests against a copy of the package."""
     files = [
-        "test_battery.py",
-        "test_methods.py",
-        "test_memory.py",
-        "test_losses.py",
-        "test_metrics.py",
-        "test_learner.py",
+        "methods/test_battery.py",
+        "methods/test_methods.py",
+        "core/test_memory.py",
+        "core/test_losses.py",
+        "core/test_metrics.py",
+        "core/test_learner.py",
     ]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-k", tests, "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mdmt.benchmarks.images import Progress, load_images
-from mdmt.benchmarks.readers import IMAGE_SUFFIXES
 from mdmt.benchmarks.splits import draw
+from mdmt.data.images import Progress, load_images
+from mdmt.data.readers import IMAGE_SUFFIXES
 from mdmt.tasks import Heads, Stream, Task
 
 IMAGE_SIZE = 64

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mdmt.benchmarks.readers import Arrays, read_mnist
 from mdmt.benchmarks.splits import TASKS, count_of_tasks, draw, home, reduced
+from mdmt.data.readers import Arrays, read_mnist
 from mdmt.tasks import Heads, Permutation, Stream, Task
 
 VALIDATION = 5000  # the first training images are not used

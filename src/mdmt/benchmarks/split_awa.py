@@ -9,9 +9,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mdmt.benchmarks.images import Progress, load_images
-from mdmt.benchmarks.readers import ImageList, read_awa2
-from mdmt.benchmarks.sources import substitute
 from mdmt.benchmarks.splits import (
     HELD_OUT,
     IMAGENET_MEAN,
@@ -25,6 +22,9 @@ from mdmt.benchmarks.splits import (
     split_task,
     task_name,
 )
+from mdmt.data.images import Progress, load_images
+from mdmt.data.readers import ImageList, read_awa2
+from mdmt.data.sources import substitute
 from mdmt.tasks import Heads, Stream
 
 OUTPUTS = 850  # each task has a copy of the 50 classes of its own, five of them in use

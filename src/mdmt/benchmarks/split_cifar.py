@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mdmt.benchmarks.readers import read_cifar100
 from mdmt.benchmarks.splits import (
     TASKS,
     Part,
@@ -20,6 +19,7 @@ from mdmt.benchmarks.splits import (
     split_task,
     task_name,
 )
+from mdmt.data.readers import read_cifar100
 from mdmt.tasks import Heads, Stream
 
 OUTPUTS = 100

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mdmt.benchmarks.images import Progress, load_images
-from mdmt.benchmarks.readers import read_cub
 from mdmt.benchmarks.splits import (
     IMAGENET_MEAN,
     TASKS,
@@ -19,6 +17,8 @@ from mdmt.benchmarks.splits import (
     split_task,
     task_name,
 )
+from mdmt.data.images import Progress, load_images
+from mdmt.data.readers import read_cub
 from mdmt.tasks import Heads, Stream
 
 OUTPUTS = 200

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mdmt.benchmarks.fetch import unpacked
+from mdmt.data.fetch import unpacked
 from mdmt.tasks import Rows, Task
 
 TASKS = 17  # evaluated; three more are held out for cross-validation

@@ -10,8 +10,8 @@ import sys
 from typing import Any, Literal, get_origin, get_type_hints
 
 from mdmt import benchmarks
-from mdmt.benchmarks.fetch import fetch_weights
-from mdmt.benchmarks.sources import locate
+from mdmt.data.fetch import fetch_weights
+from mdmt.data.sources import locate
 from mdmt.experiments.presets import preset
 from mdmt.methods import METHODS, Method
 from mdmt.tasks import Stream

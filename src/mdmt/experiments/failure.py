@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mdmt.errors import one_line
 from mdmt.experiments.store import DAMAGE, FAILED, read_json
-from mdmt.mistakes import one_line
 
 if TYPE_CHECKING:
     from mdmt.learner import Learner

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from mdmt.errors import one_line
 from mdmt.experiments.failure import reason_of
 from mdmt.experiments.store import (
     CHECKPOINT,
@@ -20,7 +21,6 @@ from mdmt.experiments.store import (
     read_json,
     read_progress,
 )
-from mdmt.mistakes import one_line
 
 
 def find_runs(out: str | Path) -> list[Path]:

@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
-from mdmt.mistakes import one_line
+from mdmt.errors import one_line
 
 Config = dict[str, Any]
 PATIENCE = 10.0  # seconds that a stopped worker has to leave what it wants to leave

@@ -6,8 +6,8 @@ import random
 from itertools import product
 from typing import Any
 
+from mdmt.experiments.comparison import Row
 from mdmt.experiments.config import Config, resolve
-from mdmt.experiments.tables import Row
 
 Point = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mdmt.experiments.tables import METRICS, differences
+from mdmt.experiments.comparison import METRICS, differences
 from mdmt.report.folders import Array
 from mdmt.report.study import Entry, Study
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mdmt.report.charts import TASK, Chart, Series
 from mdmt.report.folders import Array, Run, Snapshots
-from mdmt.report.series import TASK, Chart, Series
 from mdmt.report.study import Entry, Study
 
 

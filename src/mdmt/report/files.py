@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from mdmt.experiments.grids import as_csv, as_latex
-from mdmt.experiments.render import blocks, csv_lines
-from mdmt.experiments.tables import differences
-from mdmt.report import compare, figures, panels
+from mdmt.experiments.comparison import differences
+from mdmt.report import compare, drawing, panels
+from mdmt.report.charts import Chart
 from mdmt.report.features import centre_angles, class_centres, first_run
 from mdmt.report.page import Drawing
-from mdmt.report.series import Chart
 from mdmt.report.study import Study
 from mdmt.report.style import Style, styles
+from mdmt.report.tables import blocks, csv_lines
+from mdmt.report.text import as_csv, as_latex
 
 DRIFT = "1 - cosine"
 TITLES = {"fig5": "Features at the end (Fig. 5)", "fig6": "Features of task 1 along learning (Fig. 6)"}
@@ -51,7 +51,7 @@ def figure_names(drawn: Drawing) -> list[str]:
 def write_figure(drawn: Drawing, name: str, look: dict[str, Style], place: Path) -> list[Path]:
     """One figure as SVG and PNG."""
     if name in drawn.charts:
-        figure = figures.draw(drawn.charts[name], look, alone=True)
+        figure = drawing.draw(drawn.charts[name], look, alone=True)
     elif name in drawn.clouds:
         figure = panels.scatters(TITLES[name], drawn.clouds[name])
     elif name == "fig3b":  # with one shared head the centres are mean features
@@ -65,7 +65,7 @@ def write_figure(drawn: Drawing, name: str, look: dict[str, Style], place: Path)
         figure = panels.matrices(
             "Accuracy on each task (columns) after each task (rows)", "%", accuracy_matrices(drawn.study)
         )
-    parts = {".svg": figures.svg(figure).encode(), ".png": figures.png(figure)}
+    parts = {".svg": drawing.svg(figure).encode(), ".png": drawing.png(figure)}
     return [_write(place / f"{name}{ending}", content) for ending, content in parts.items()]
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdmt.errors import one_line
+from mdmt.experiments.comparison import METRICS
 from mdmt.experiments.failure import reason_of
 from mdmt.experiments.store import CONFIG, DAMAGE, LOCK, RECORD, SNAPSHOTS, read_json, read_progress
-from mdmt.experiments.tables import METRICS
 from mdmt.metrics import BETA
-from mdmt.mistakes import one_line
 
 Array = NDArray[np.float64]
 Snapshots = dict[str, NDArray[Any]]

@@ -13,15 +13,15 @@ import numpy as np
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
-from mdmt.experiments.render import heading
-from mdmt.experiments.tables import METRICS, format_metric
+from mdmt.experiments.comparison import METRICS, format_metric
 from mdmt.metrics import FORMULAS
-from mdmt.report import compare, features, figures, heat, panels, series, tsne, words
+from mdmt.report import charts, compare, drawing, features, heatmaps, panels, sections, tsne
+from mdmt.report.charts import Chart
 from mdmt.report.command import commands
 from mdmt.report.folders import Absent
-from mdmt.report.series import Chart
 from mdmt.report.study import Study
 from mdmt.report.style import TASKS, VARIABLES, Style, styles
+from mdmt.report.tables import heading
 
 MEANINGS = {
     "A_T": "mean accuracy over all tasks after the last one; higher is better",
@@ -44,8 +44,8 @@ class Drawing:
 def charts_of(study: Study) -> dict[str, Chart]:
     """All charts that a study has numbers for, by name."""
     made = [
-        series.trend(study), series.forgetting(study), series.learning_speed(study), features.angles(study),
-        series.drift(study), *series.cost(study),
+        charts.trend(study), charts.forgetting(study), charts.learning_speed(study), features.angles(study),
+        charts.drift(study), *charts.cost(study),
     ]  # fmt: skip
     known = [
         replace(chart, series=[one for one in chart.series if np.isfinite(one.y).any()])
@@ -109,40 +109,40 @@ def _text(name: str) -> str:
 def _context(drawn: Drawing, look: dict[str, Style]) -> dict[str, Any]:
     """What the template shows of a study."""
     study, prefix = drawn.study, f"s{drawn.number}"
-    centres, shared = heat.centres(study)
+    centres, shared = heatmaps.centres(study)
     best = max(study.entries, key=compare.accuracy)
     return {
         "id": prefix,
         "title": study.title,
         "study": study,
-        "setup": words.setup(study),
+        "setup": sections.setup(study),
         "commands": commands(study),
         "best": {"label": best.label, "value": format_metric("A_T", best.row["metrics"]["A_T"])},
-        "table": words.table(study),
+        "table": sections.table(study),
         "charts": {name: _chart(chart, prefix, look) for name, chart in drawn.charts.items()},
         "clouds": {name: _clouds(name, found, prefix) for name, found in drawn.clouds.items()},
-        "matrices": heat.accuracies(study),
-        "drifts": heat.drifts(study),
+        "matrices": heatmaps.accuracies(study),
+        "drifts": heatmaps.drifts(study),
         "centres": centres,
         "centres_shared": shared,
-        "pairs": heat.pairs(study),
-        "differences": words.differences(study),
-        "methods": words.methods(study),
-        "swatches": {e.label: Markup(figures.swatch(look[e.label])) for e in study.entries},
-        "some": words.some(study),
-        "followed": words.followed(study),
+        "pairs": heatmaps.pairs(study),
+        "differences": sections.differences(study),
+        "methods": sections.methods(study),
+        "swatches": {e.label: Markup(drawing.swatch(look[e.label])) for e in study.entries},
+        "some": sections.some(study),
+        "followed": sections.followed(study),
     }
 
 
 def _chart(chart: Chart, prefix: str, look: dict[str, Style]) -> dict[str, Any]:
     """A chart with its text alternative."""
-    figure = figures.inline(figures.draw(chart, look), f"{prefix}-{chart.name}")
+    figure = drawing.inline(drawing.draw(chart, look), f"{prefix}-{chart.name}")
     return {
         "id": f"{prefix}-{chart.name}",
         "chart": chart,
         "svg": Markup(figure),
         "labels": [one.label for one in chart.series],
-        "data": words.chart_rows(chart),
+        "data": sections.chart_rows(chart),
     }
 
 
@@ -151,7 +151,7 @@ def _clouds(name: str, found: panels.Clouds, prefix: str) -> list[dict[str, Any]
     return [
         {
             "label": label,
-            "svg": Markup(figures.inline(panels.scatter(groups), f"{prefix}-{name}-{i}")),
+            "svg": Markup(drawing.inline(panels.scatter(groups), f"{prefix}-{name}-{i}")),
             "groups": [
                 (group, VARIABLES[TASKS[k % 3]], len(points)) for k, (group, points) in enumerate(groups.items())
             ],

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from mdmt.report.figures import RC, plain
+from mdmt.report.drawing import RC, plain
 from mdmt.report.folders import Array
 from mdmt.report.style import TASK_MARKERS, TASKS
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mdmt.experiments.tables import Row, comparison
+from mdmt.experiments.comparison import Row, comparison
 from mdmt.report.folders import Absent, Run, name_of, read_run
 
 # The methods of the paper in its order; others follow them.

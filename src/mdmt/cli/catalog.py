@@ -1,0 +1,92 @@
+"""`mdmt list`: the methods, benchmarks and presets there are."""
+
+from __future__ import annotations
+
+from json import dumps
+from typing import Any
+
+import typer
+
+from mdmt.cli import options
+
+app = typer.Typer(help="List what there is.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("methods")
+def list_methods(json: options.Json = False) -> None:
+    """The methods, with their settings and defaults."""
+    from mdmt.methods import METHODS
+
+    rows = {
+        name: {"kind": m.kind, "paper": m.source, "settings": m().arguments, "summary": _first_line(m)}
+        for name, m in METHODS.items()
+    }
+    if not json:
+        for row in rows.values():
+            del row["summary"]  # a narrow terminal has no room for it
+    _print_rows(rows, json)
+
+
+@app.command("benchmarks")
+def list_benchmarks(json: options.Json = False) -> None:
+    """The benchmarks."""
+    from mdmt.benchmarks import BENCHMARKS
+
+    rows = {
+        b.name: {"summary": b.summary, "tasks": b.tasks, "heads": " or ".join(b.heads)} for b in BENCHMARKS.values()
+    }
+    _print_rows(rows, json)
+
+
+@app.command("presets")
+def list_presets(json: options.Json = False) -> None:
+    """The hyper-parameters a run uses unless told otherwise, with their sources."""
+    from mdmt.experiments.presets import COLUMNS, cells
+    from mdmt.methods import METHODS
+
+    rows = {
+        name: {benchmark: _preset_cells(cells(benchmark, name), method) for benchmark in COLUMNS}
+        for name, method in METHODS.items()
+    }
+    if json:
+        print(dumps(rows))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("method", "setting", *COLUMNS, box=None, header_style="bold")
+    for name, of_benchmark in rows.items():
+        for key in next(iter(of_benchmark.values())):
+            found = (of_benchmark[benchmark][key] for benchmark in COLUMNS)
+            table.add_row(name, key, *(f"{cell['value']} {cell['source'][0]}" for cell in found))
+            name = ""
+    Console().print(table, "p published, s script (the programs behind the published numbers), o ours")
+
+
+def _preset_cells(found: dict[str, Any], method: Any) -> dict[str, Any]:
+    """The cells that matter to a method."""
+    settings = {"batch", "epochs", "lr", *method().arguments}
+    settings |= {"memory", "policy"} if method.uses_memory else set()
+    return {key: cell._asdict() for key, cell in found.items() if key in settings}
+
+
+def _first_line(thing: object) -> str:
+    return (thing.__doc__ or "").strip().splitlines()[0]
+
+
+def _print_rows(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
+    """A table with a row per name, or one JSON object."""
+    if as_json:
+        print(dumps(rows))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("name", *next(iter(rows.values())), box=None, header_style="bold")
+    for name, cells in rows.items():
+        table.add_row(name, *(_cell(c) for c in cells.values()))
+    Console().print(table)
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)

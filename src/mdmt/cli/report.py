@@ -1,0 +1,166 @@
+"""`mdmt report` and `mdmt watch`: what runs found, on one page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from mdmt.cli import options
+
+NEEDS = ("jinja2", "matplotlib", "sklearn")
+Runs = Annotated[str, typer.Argument(help="A folder of runs.")]
+
+
+class Figure(NamedTuple):
+    """A figure of the paper: the methods it shows, on what, with how many seeds, and the files it makes."""
+
+    methods: str
+    benchmark: str
+    seeds: int
+    parts: tuple[str, ...]
+    shows: str
+
+
+# The paper does not list the methods of Fig. 4 and 7: here they are all that learn task by task.
+SEQUENTIAL = "van,ewc,mas,rwalk,pi,mer,gem,a-gem,er,mega,mdmt-r"
+MARGINS = "mdmt-r[class_margin=0,distance=none,task_margin=0],mdmt-r[distance=none],mdmt-r"
+SHIFT = "a-gem,mega,mdmt-r[distance=none],mdmt-r"
+FIGURES = {
+    "fig3": Figure(MARGINS, "permuted-mnist", 1, ("fig3a", "fig3b"), "angles of features and class centres"),
+    "fig4": Figure(SEQUENTIAL, "split-cifar", 5, ("fig4",), "average accuracy along learning"),
+    "fig5": Figure("a-gem,mega,mdmt-r", "permuted-mnist", 1, ("fig5",), "three tasks after the last, by t-SNE"),
+    "fig6": Figure(SHIFT, "permuted-mnist", 1, ("fig6",), "task 1 along learning, by t-SNE"),
+    "fig7": Figure(SEQUENTIAL, "split-cifar", 5, ("fig7",), "how fast a new task is learned"),
+}
+
+
+def report(
+    runs: Runs = "runs",
+    out: Annotated[str, typer.Option(help="Where the page goes.")] = "report.html",
+    figures: Annotated[
+        str | None, typer.Option(help="Also write each figure (SVG, PNG) and table (CSV, LaTeX) into this folder.")
+    ] = None,
+) -> None:
+    """Write one HTML page of what runs found. Tables, every figure of the paper, drift, cost, differences."""
+    folder = _folder(runs)
+    from mdmt.experiments.listing import find_runs
+    from mdmt.report import files, page, study
+    from mdmt.state import write_file
+
+    studies, absent = study.read(find_runs(folder))
+    if not studies and not absent:
+        raise ValueError(f"no runs under {runs}: `mdmt run` and `mdmt compare` leave them in --out")
+    drawn = page.drawings(studies, folder / ".tsne")
+    path = Path(out)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, page.render(drawn, absent, where=runs).encode())
+    finished = sum(len(s.runs) for s in studies)
+    print(f"{path}: {_count(finished, 'run')} in {_count(len(studies), 'study', 'studies')}")
+    for one in absent:
+        print(f"mdmt: not shown: {one.name}: {one.reason}", file=sys.stderr)
+    if figures is not None:
+        print(f"{figures}: {_count(len(files.write_all(drawn, Path(figures))), 'file')}")
+
+
+def watch(
+    runs: Runs = "runs",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 takes a free one.")] = 8765,
+) -> None:
+    """Show the report while runs go on. In a browser of this machine alone; it refreshes itself."""
+    folder = _folder(runs)
+    from mdmt.report.server import HOST, server
+
+    try:
+        serving = server(folder, port)
+    except OSError as error:
+        raise ValueError(f"port {port} cannot be used ({error.strerror}): give another --port") from None
+    with serving:
+        try:
+            print(f"http://{HOST}:{serving.server_address[1]}/  (Ctrl-C ends it)", flush=True)
+            serving.serve_forever()
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+
+
+def figure(name: str) -> Callable[..., None]:
+    """The command that makes a figure of the paper."""
+    wanted = FIGURES[name]
+
+    def command(
+        benchmark: options.Benchmark = wanted.benchmark,
+        methods: options.Methods = wanted.methods,
+        seeds: options.Seeds = wanted.seeds,
+        seed: options.Seed = 1234,
+        tasks: options.Tasks = None,
+        set_: options.Set = None,
+        reading: options.Reading = None,
+        data: options.Data = None,
+        image_size: options.ImageSize = None,
+        subset: options.Subset = None,
+        weights: options.Weights = None,
+        out: options.Out = "runs",
+        to: Annotated[str, typer.Option(help="Where the figure goes, in a folder of the benchmark.")] = "figures",
+        workers: options.Workers = "auto",
+        threads: options.Threads = 1,
+        checkpoint_every: options.CheckpointEvery = None,
+        fresh: options.Fresh = False,
+        quiet: options.Quiet = False,
+    ) -> None:
+        _check()
+        from mdmt.checkpoints import parse_every
+        from mdmt.cli.compare import parse_workers, run_all
+        from mdmt.experiments.config import parse_settings
+        from mdmt.experiments.resolve import configs_for, split_methods
+
+        configs = configs_for(
+            benchmark, split_methods(methods), range(seed, seed + seeds), parse_settings(set_, reading),
+            tasks=tasks, threads=threads, data=data, image_size=image_size, subset=subset, weights=weights,
+        )  # fmt: skip
+        if checkpoint_every is not None:
+            parse_every(checkpoint_every)
+        rows, failed = run_all(configs, out, parse_workers(workers), checkpoint_every, fresh, quiet)
+        for one in failed:
+            print(f"mdmt: failed: {one['label']}, seed {one['seed']}: {one['reason']}", file=sys.stderr)
+        finished = [Path(run) for row in rows if row is not None for run in row["runs"]]
+        for path in _write(name, finished, Path(out, ".tsne"), Path(to, benchmark)):
+            print(path)
+
+    shows = wanted.shows[0].upper() + wanted.shows[1:]
+    command.__doc__ = f"{shows}. Fig. {name[3:]} as SVG and PNG; runs that are missing are done first."
+    return command
+
+
+def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:
+    """The files of a figure, from the runs that it shows."""
+    from mdmt.report import files, page, study
+    from mdmt.report.style import styles
+
+    studies, _ = study.read(runs)
+    if len(studies) != 1:
+        raise ValueError(f"{name}: " + ("its methods must have one kind of head" if studies else "no run finished"))
+    (drawn,) = page.drawings(studies, cache, compute=name in ("fig5", "fig6"))
+    place.mkdir(parents=True, exist_ok=True)
+    there = [part for part in FIGURES[name].parts if part in files.figure_names(drawn)]
+    return [path for part in there for path in files.write_figure(drawn, part, styles(studies), place)]
+
+
+def _folder(runs: str) -> Path:
+    _check()
+    folder = Path(runs)
+    if not folder.is_dir():
+        raise ValueError(f"{runs} is not a folder of runs")
+    return folder
+
+
+def _check() -> None:
+    if any(find_spec(name) is None for name in NEEDS):
+        raise ValueError("the report needs more packages: pip install 'mdmt[report]'")
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"

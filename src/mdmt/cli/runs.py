@@ -1,0 +1,117 @@
+"""`mdmt runs`: the runs that lie in a folder, listed, shown, removed."""
+
+from __future__ import annotations
+
+from json import dumps
+from typing import Annotated
+
+import typer
+
+from mdmt.cli import options
+from mdmt.cli.progress import Progress, tell
+
+app = typer.Typer(help="List, show and remove runs.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("list")
+def list_(
+    out: Annotated[str, typer.Argument(help="The folder to look under.")] = "runs",
+    json: options.Json = False,
+) -> None:
+    """Every run under a folder, with its state, A_T, seconds of learning, size on disk and path."""
+    from pathlib import Path
+
+    from mdmt.experiments.listing import describe, find_runs
+
+    if not Path(out).is_dir():
+        raise ValueError(f"{out} is no folder: the runs lie where --out said, by default in runs")
+    found = [describe(folder) for folder in find_runs(out)]
+    found.sort(key=lambda run: (run["benchmark"] is None, *(str(run[key]) for key in ("benchmark", "label", "path"))))
+    if json:
+        print(dumps({"runs": found}))
+        return
+    if not found:
+        print(f"no runs in {out}")
+        return
+    from mdmt.report.shown import list_runs
+
+    list_runs(found, out)
+
+
+@app.command()
+def show(
+    run: options.Run,
+    out: options.Out = "runs",
+    json: options.Json = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Print the kept steps: task, step, loss, gradient, seconds.")
+    ] = False,
+) -> None:
+    """One run: metrics, accuracies, drift, cost, versions and settings."""
+    from mdmt import steps
+    from mdmt.experiments.listing import describe, find_run
+    from mdmt.experiments.store import read_config, read_steps, record_so_far
+
+    folder = find_run(run, out)
+    about = describe(folder)
+    if about["benchmark"] is None or about["state"] in ("damaged", "foreign"):
+        raise ValueError(f"{folder} cannot be shown: {about['state']}: {about['reason']}")
+    if csv:
+        print(steps.as_csv(read_steps(folder)), end="")
+        return
+    config, record = read_config(folder), record_so_far(folder)
+    if json:
+        print(dumps({"path": str(folder), "config": config, "record": record}))
+        return
+    from mdmt.report.shown import show_run
+
+    show_run(about, config, record)
+
+
+@app.command()
+def remove(
+    runs: Annotated[list[str], typer.Argument(help="Folders of runs, or parts of their paths that name one each.")],
+    out: options.Out = "runs",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove runs. One that a process is working on is refused."""
+    from mdmt.experiments import listing
+
+    folders = list(dict.fromkeys(listing.find_run(run, out) for run in runs))
+    for folder in folders:
+        about = listing.describe(folder)
+        try:
+            if not yes and not typer.confirm(f"remove {folder} ({about['state']}, {about['label']})?", err=True):
+                continue
+        except typer.Abort:
+            typer.echo(err=True)  # the question's line ends here
+            raise ValueError(f"{folder} stays: nobody answered; --yes removes without asking") from None
+        listing.remove(folder)
+        print(f"removed {folder}")
+
+
+def rerun(
+    run: options.Run,
+    out: options.Out = "runs",
+    data: options.Data = None,
+    weights: options.Weights = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Do a run again: are the bits the same. Elsewhere; it says "same bits", or the first task and step that differ."""
+    from mdmt.experiments.listing import find_run
+    from mdmt.experiments.rerun import rerun as run_again
+
+    folder = find_run(run, out)
+    with Progress(f"again: {folder}", quiet or json) as progress:
+        answer = run_again(
+            folder, data=data, weights=weights, on_step=progress.step, on_image=progress.image, tell=tell
+        )
+    if json:
+        print(dumps(answer))
+    else:
+        print(answer["answer"])
+        for name, (then, now) in answer["versions"].items():
+            print(f"{name} was {then}, is {now}: bits may differ between them")
+    if not answer["same"]:
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""The data sets: fetching, reading and checking what others published."""

@@ -1,0 +1,155 @@
+"""What the page says in words and tables, cell by cell."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mdmt.experiments.comparison import METRICS, format_metric
+from mdmt.metrics import FORMULAS
+from mdmt.report import compare, features, heatmaps
+from mdmt.report.charts import Chart, Series
+from mdmt.report.study import Study
+from mdmt.report.tables import heading
+from mdmt.report.text import size
+
+LOWER = ("F_T", "LTR")  # lower is better
+
+
+def setup(study: Study) -> dict[str, str]:
+    """What was learned and how, for people."""
+    first, tasks = study.runs[0].config, study.runs[0].record["tasks"]
+    seeds = sorted({run.config["seed"] for run in study.runs})
+    less = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in study.less.items())
+    versions = sorted({", ".join(f"{k} {v}" for k, v in (r.record.get("versions") or {}).items()) for r in study.runs})
+    backbone = first.get("backbone") or {}
+    return {
+        "benchmark": study.benchmark,
+        "protocol": f"reduced ({less}): not comparable with published values" if less else "full",
+        "tasks": f"{study.tasks}, learned one after the other ({_range([t.get('train') for t in tasks])} examples each, "
+        f"{_range([t.get('test') for t in tasks])} to test)",
+        "heads": "one head that all tasks share" if study.heads == "shared" else "a head for each task",
+        "network": str(backbone.get("name", "-")),
+        "epochs, batch": f"{first.get('epochs', '-')}, {first.get('batch', '-')}",
+        "seeds": ", ".join(map(str, seeds)),
+        "versions": "; ".join(versions) or "-",
+    }  # fmt: skip
+
+
+def _range(numbers: list[Any]) -> str:
+    known = [n for n in numbers if isinstance(n, int)]
+    if not known:
+        return "?"
+    low, high = min(known), max(known)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def followed(study: Study) -> list[int]:
+    """The tasks whose features are shown, counted from 1."""
+    kept = (features.followed(features.first_run(entry).snapshots) for entry in study.entries)
+    return [task + 1 for task in next(filter(None, kept), [])]
+
+
+def some(study: Study) -> str:
+    """That maps show some tasks of a long stream, which they do not show all."""
+    count = len(heatmaps.shown(study.tasks))
+    return "" if count == study.tasks else f" Of the {study.tasks} tasks {count} are shown, evenly spaced."
+
+
+def table(study: Study) -> dict[str, Any]:
+    """Table 1 of these runs: each cell with the number it is sorted by."""
+    rows = [entry.row for entry in study.entries]
+    beside = [name for name in METRICS if any((row["published"] or {}).get(name) for row in rows)]
+    best = {name: _best(name, [r["metrics"][name] for r in rows]) for name in METRICS}
+    heads, lines = ["method"], []
+    for name in METRICS:
+        heads += [heading(name), *(["published", "difference"] if name in beside else [])]
+    for row in rows:
+        cells = []
+        for name in METRICS:
+            ours, theirs = row["metrics"][name], (row["published"] or {}).get(name)
+            cells.append(_cell(format_metric(name, ours), _mean(ours), best=ours is not None and ours is best[name]))
+            if name in beside:
+                gap = {"mean": ours["mean"] - theirs["mean"], "std": None} if ours and theirs else None
+                cells.append(_cell(format_metric(name, theirs), _mean(theirs)))
+                cells.append(_cell(format_metric(name, gap, signed=True), _mean(gap)))
+        cells.append(_cell(f"{row['seconds']['mean']:.1f}", row["seconds"]["mean"]))
+        cells.append(_cell(size(row["memory_bytes"]), row["memory_bytes"]))
+        cells.append(_cell(str(len(row["seeds"])), len(row["seeds"])))
+        lines.append({"label": row["label"], "cells": cells})
+    return {
+        "heads": [*heads, "seconds", "memory", "seeds"],
+        "lines": lines,
+        "published": bool(beside),
+        "starred": any(cell["text"].endswith("*") for line in lines for cell in line["cells"]),
+    }
+
+
+def _best(name: str, cells: list[dict[str, Any] | None]) -> dict[str, Any] | None:
+    known = [cell for cell in cells if cell is not None]
+    pick = min if name in LOWER else max
+    return pick(known, key=lambda cell: cell["mean"]) if len(known) > 1 else None
+
+
+def _mean(cell: dict[str, Any] | None) -> float | None:
+    return None if cell is None else cell["mean"]
+
+
+def _cell(text: str, value: float | None, best: bool = False) -> dict[str, Any]:
+    return {"text": text, "value": "" if value is None else repr(float(value)), "best": best}
+
+
+def differences(study: Study) -> dict[str, Any] | None:
+    """The others less the reference; None where there is but one method."""
+    other = compare.reference(study)
+    lines = []
+    for entry in study.entries:
+        if entry is not other:
+            found = compare.against(entry, other)
+            cells = [_cell(compare.told(n, found[n]), _mean(found[n])) for n in METRICS]
+            paired = max((cell["pairs"] for cell in found.values() if cell), default=0)
+            lines.append({"label": entry.label, "cells": [*cells, _cell(str(paired), paired)]})
+    heads = ["method", *map(heading, METRICS), "seeds"]
+    return {"against": other.label, "heads": heads, "lines": lines} if lines else None
+
+
+def methods(study: Study) -> list[dict[str, Any]]:
+    """Each method with its settings, and each metric with its value and formula."""
+    return [
+        {
+            "label": entry.label,
+            "settings": _settings(entry.runs[0].config),
+            "metrics": [(heading(n), format_metric(n, entry.row["metrics"][n]), FORMULAS[n]) for n in METRICS],
+            "folders": [str(run.folder) for run in entry.runs],
+        }
+        for entry in study.entries
+    ]
+
+
+def _settings(config: dict[str, Any]) -> str:
+    memory = config.get("memory")
+    kept = {"lr": config.get("lr"), **config["arguments"], **(memory if isinstance(memory, dict) else {})}
+    return ", ".join(f"{key} {value}" for key, value in kept.items())
+
+
+def chart_rows(chart: Chart) -> tuple[list[str], list[list[str]]]:
+    """The numbers of a chart as a table."""
+    if chart.points:
+        heads = ["method", chart.x_label, chart.y_label, "spread"]
+        return heads, [
+            [one.label, f"{one.x[0]:.4g}", f"{one.y[0]:.2f}", f"{one.low[0]:.2f} to {one.high[0]:.2f}"]
+            for one in chart.series
+        ]
+    columns = sorted({float(x) for one in chart.series for x in one.x})
+    rows = []
+    for one in chart.series:
+        at = {float(x): k for k, x in enumerate(one.x)}
+        rows.append([one.label, *(_spread(one, at.get(x), chart.digits) for x in columns)])
+    return [f"method \\ {chart.x_label}", *(f"{x:g}" for x in columns)], rows
+
+
+def _spread(one: Series, k: int | None, digits: int) -> str:
+    if k is None or math.isnan(one.y[k]):
+        return "-"
+    ends = "" if one.high[k] == one.low[k] else f" [{one.low[k]:.{digits}f}, {one.high[k]:.{digits}f}]"
+    return f"{one.y[k]:.{digits}f}{ends}"

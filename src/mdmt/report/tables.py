@@ -1,0 +1,98 @@
+"""What a comparison prints: the tables of its rows, with what stands above and below them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mdmt.experiments.comparison import METRICS, Row, format_metric
+from mdmt.report.text import Block, Grid, size
+
+NOTEBOOK = "* not in the paper's Table 1: from the public notebooks behind it"
+
+
+def heading(name: str) -> str:
+    """A metric as the head of a column."""
+    return "A_T (%)" if name == "A_T" else name
+
+
+def metrics_table(spreads: dict[str, Any]) -> Any:
+    """The metrics of one method, the formula beside each, as a rich table."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from mdmt.metrics import FORMULAS
+
+    table = Table("metric", "value", "formula", box=None, header_style="bold")
+    for name, spread in spreads.items():
+        table.add_row(heading(name), format_metric(name, spread), Text(FORMULAS[name]))  # its brackets are no markup
+    return table
+
+
+def main_grid(rows: list[Row]) -> Grid:
+    """Method, metrics (the published value beside each, where any row has one), seconds and bytes."""
+    beside = [name for name in METRICS if any((row["published"] or {}).get(name) for row in rows)]
+    heads = ["method"]
+    lines: list[list[str]] = []
+    for name in METRICS:
+        heads += [heading(name), "published"] if name in beside else [heading(name)]
+    for row in rows:
+        cells: list[str] = [row["label"]]
+        for name in METRICS:
+            cells.append(format_metric(name, row["metrics"][name]))
+            if name in beside:
+                cells.append(format_metric(name, (row["published"] or {}).get(name)))
+        seconds = row["seconds"]["mean"]
+        lines.append([*cells, f"{seconds:.1f}" if seconds < 100 else f"{seconds:.0f}", size(row["memory_bytes"])])
+    return [*heads, "seconds", "memory"], lines
+
+
+def difference_grid(rows: list[Row]) -> Grid:
+    """Each row less the chosen one."""
+    found = [(row["label"], row["differences"]) for row in rows if row.get("differences")]
+    lines = [
+        [label, *(format_metric(n, d[n], signed=True) for n in METRICS), str(len(d["seeds"]))] for label, d in found
+    ]
+    return ["method", *map(heading, METRICS), "seeds"], lines
+
+
+def captions(rows: list[Row]) -> list[str]:
+    """What stands above the table: what was learned, on how many seeds, and what makes it less than the protocol."""
+    first = rows[0]
+    seeds = sorted({seed for row in rows for seed in row["seeds"]})
+    told = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds from {seeds[0]}, mean ± population std"
+    lines = [f"{first['benchmark']}, {told}"]
+    less: dict[str, Any] = {}
+    for row in rows:
+        less |= row["reduced"] or {}
+    if less:
+        named = ", ".join(f"{key} {value}" for key, value in less.items())
+        lines.append(f"reduced, not the published protocol: {named}")
+    for row in rows:
+        if row["seeds"] != seeds:
+            lines.append(f"{row['label']}: only seeds {', '.join(map(str, row['seeds']))}")
+    return lines
+
+
+def blocks(rows: list[Row]) -> list[Block]:
+    """Each table with what stands above and below it."""
+    grid = main_grid(rows)
+    below = [NOTEBOOK] if any(cell.endswith("*") for line in grid[1] for cell in line[1:]) else []
+    found = [(captions(rows), grid, below)]
+    against = [row["differences"]["against"] for row in rows if row.get("differences")]
+    if against:
+        found.append(([f"difference to {against[0]}, paired by seed"], difference_grid(rows), []))
+    return found
+
+
+def csv_lines(rows: list[Row]) -> list[dict[str, Any]]:
+    """The rows for programs: fractions, not percent."""
+    lines = []
+    for row in rows:
+        line: dict[str, Any] = {"benchmark": row["benchmark"], "label": row["label"], "seeds": len(row["seeds"])}
+        for name in METRICS:
+            sources = {"": row["metrics"], "published_": row["published"], "difference_": row.get("differences")}
+            for prefix, source in sources.items():
+                cell = (source or {}).get(name) or {"mean": None, "std": None}
+                line |= {f"{prefix}{name}_{part}": cell[part] for part in ("mean", "std")}
+        lines.append({**line, "seconds": row["seconds"]["mean"], "memory_bytes": row["memory_bytes"]})
+    return lines

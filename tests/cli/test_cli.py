@@ -1,0 +1,168 @@
+"""The command line as a person meets it: what it prints, and its one clear line when something is wrong."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from mdmt.cli.app import main
+
+SMALL = ["--set", "reference_batch=8", "--quiet"]
+
+
+def test_run_prints_the_four_metrics_and_writes_the_folder(tmp_path, capsys):
+    assert (
+        main(
+            ["run", "permuted-digits", "--tasks", "2", "--out", str(tmp_path), "--quiet", "--set", "reference_batch=16"]
+        )
+        == 0
+    )
+    printed = capsys.readouterr().out
+    for name in ("A_T (%)", "F_T", "LCA_10", "LTR", "mean_j a[T][j]"):
+        assert name in printed
+    (record,) = tmp_path.glob("permuted-digits/mdmt-r/*/1234/record.json")
+    config = json.loads((record.parent / "config.json").read_text())
+    assert config["arguments"]["reference_batch"] == 16
+    assert config["label"] == "mdmt-r[reference_batch=16]"
+    content = json.loads(record.read_text())
+    assert content["finished"] is True
+    assert f"{100 * content['metrics']['A_T']:.2f}" in printed
+
+
+def test_json_is_one_object(tmp_path, capsys):
+    arguments = ["run", "--tasks", "1", "--method", "van", "--seeds", "2", "--out", str(tmp_path), "--json"]
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    result = json.loads(out)
+    assert set(result) == {
+        "benchmark",
+        "method",
+        "label",
+        "reading",
+        "seeds",
+        "reduced",
+        "metrics",
+        "published",
+        "runs",
+    }
+    assert result["seeds"] == [1234, 1235]
+    assert result["reduced"] == {"tasks": 1}
+    assert result["metrics"]["F_T"] is None
+    runs = result["metrics"]["A_T"]["runs"]
+    assert result["metrics"]["A_T"]["mean"] == pytest.approx(sum(runs) / 2)
+    assert result["metrics"]["A_T"]["std"] == pytest.approx(abs(runs[0] - runs[1]) / 2)  # population
+    main(arguments)
+    assert json.loads(capsys.readouterr().out) == result  # read, not run again
+
+
+def test_a_finished_run_is_read_unless_fresh(tmp_path, capsys):
+    arguments = ["run", "--tasks", "1", "--method", "van", "--out", str(tmp_path), "--json"]
+    main(arguments)
+    (path,) = tmp_path.glob("*/*/*/*/record.json")
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "metrics": {**record["metrics"], "A_T": 0.5}}))
+    capsys.readouterr()
+    main(arguments)
+    assert json.loads(capsys.readouterr().out)["metrics"]["A_T"]["mean"] == 0.5
+    main([*arguments, "--fresh"])
+    assert json.loads(capsys.readouterr().out)["metrics"]["A_T"]["mean"] == record["metrics"]["A_T"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "no-such"], "benchmark 'no-such' is not one of permuted-digits, split-digits"),
+        (["run", "--method", "no-such"], "method 'no-such' is not one of"),
+        (["run", "--method", "nowhere:Mine"], "cannot be loaded"),
+        (["run", "--method", "json:JSONDecoder"], "not a subclass of mdmt.Method"),
+        (["run", "--method", "mdmt-r[scale"], "name[key=value,...]"),
+        (["run", "--set", "scale=-1"], "scale=-1.0: must be more than 0"),
+        (["run", "--set", "scale=big"], "scale=big: must be a number"),
+        (
+            ["run", "--set", "no_such=1"],
+            "setting 'no_such' is unknown; mdmt-r on permuted-digits takes batch, class_margin",
+        ),
+        (["run", "--set", "lonely"], "write it as key=value"),
+        (["run", "--set", "heads=both"], "permuted-digits takes shared or per-task"),
+        (["run", "--set", "memory=-1"], "per_class=-1"),
+        (["run", "--set", "optimiser=Magic"], "optimiser='Magic'"),
+        (["run", "--method", "van", "--reading", "paper"], "setting 'reading' is unknown"),
+        (["run", "--tasks", "0"], "tasks=0: permuted-digits takes 1 to 1000"),
+        (["run", "split-digits", "--tasks", "6"], "tasks=6: split-digits takes 1 to 5"),
+        (["run", "--seed", "-1"], "Invalid value for '--seed'"),
+        (["run", "--no-such-option"], "No such option"),
+        (["run", "--workers", "0"], "--workers 0: must be auto or a whole number from 1"),
+        (["run", "--seeds", "2", "--checkpoint-every", "x"], "mdmt: checkpoint-every x: must be a number of steps"),
+        (["frob"], "No such command"),
+        (
+            ["run", "--set", "lr=1e30", "--method", "van", "--quiet"],
+            "task 'permutation 1', step 1: the loss is not finite",
+        ),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+    assert err.startswith("mdmt: ")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["run", "--tasks", "1", "--out", str(tmp_path / "file"), "--quiet"]) == 2
+    assert "Not a directory" in capsys.readouterr().err
+
+
+def test_lists(capsys):
+    for what in ("methods", "benchmarks", "presets"):
+        assert main(["list", what]) == 0
+        assert "mdmt-r" in capsys.readouterr().out or what == "benchmarks"
+        assert main(["list", what, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)
+
+
+def test_help_loads_no_torch():
+    found = "{'torch', 'numpy'} & set(sys.modules)"
+    script = f"import sys; from mdmt.cli.app import main; main(['--help']); sys.exit(bool({found}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "Learn a stream of tasks" in done.stdout
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    script = (
+        "import sys, mdmt; mdmt.Learner; mdmt.benchmarks;"
+        "print([m for m in ('sklearn', 'matplotlib', 'pandas', 'mlxtend', 'scipy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_method_of_ones_own(tmp_path, capsys, monkeypatch):
+    (tmp_path / "mymethod.py").write_text(
+        "import mdmt\n"
+        "class Slow(mdmt.Method):\n"
+        "    factor: float = 0.5\n"
+        "    def gradient(self, batch):\n"
+        "        return self.factor * self.grad(batch)[1]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main(["run", "--tasks", "1", "--method", "mymethod:Slow[factor=0.25]", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["label"] == "mymethod:Slow[factor=0.25]"
+    assert main(["run", "--tasks", "1", "--method", "mymethod:Slow[factor=x]", "--json"]) == 2
+
+
+def test_a_narrow_terminal(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "mdmt", "run", "--tasks", "1", "--method", "van", "--out", str(tmp_path)],
+        capture_output=True, text=True, check=True, env={"COLUMNS": "40", "PATH": ""},
+    )  # fmt: skip
+    assert "A_T (%)" in done.stdout
+    assert "LTR" in done.stdout

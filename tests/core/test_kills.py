@@ -1,0 +1,321 @@
+"""Runs that are killed with SIGKILL and started again: the same bits as without.
+
+Children are forked from this process, which has imported torch, so that many kills are affordable. MDMT_KILLS sets how many
+kills at random moments each method and network gets; the named moments of the writer and the first and last step come always.
+"""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import traceback
+from contextlib import contextmanager, suppress
+
+import pytest
+import torch
+
+import mdmt.experiments.run
+import mdmt.state
+from mdmt.experiments.config import resolve
+from mdmt.experiments.run import run
+from mdmt.experiments.store import folder_of, read_steps
+from mdmt.methods import METHODS
+from support.helpers import small_stream
+
+RANDOM_KILLS = int(os.environ.get("MDMT_KILLS", "2"))
+POINTS = ("model written", "memory written", "previous kept", "state written", "old removed")
+SETTINGS = {
+    "ewc": {"window": 2}, "rwalk": {"window": 2}, "pi": {"strength": 0.1}, "mas": {"strength": 1e-12},
+    "mer": {"replay": 1, "batch": 10},
+}  # fmt: skip
+
+
+def config_of(name, kind):
+    """A run of two short tasks on a narrow network."""
+    benchmark = "split-digits" if kind == "resnet" else "permuted-digits"
+    config = resolve(benchmark, name, tasks=2, settings={"lr": 0.02, "memory": 2, **SETTINGS.get(name, {})})
+    width = {"channels": 1, "width": 2} if kind == "resnet" else {"inputs": 784, "width": 12}
+    config["backbone"] = {**config["backbone"], "arguments": width}
+    return config
+
+
+def small(config, **_):
+    return small_stream(config["benchmark"], tasks=config["tasks"], train=30, test=10)
+
+
+@pytest.fixture(autouse=True)
+def small_streams(monkeypatch):
+    monkeypatch.setattr(mdmt.experiments.run, "stream_for", small)
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def child(work):
+    """Run some work in a forked child; gives its process number, then waits for it."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            torch.set_num_threads(1)
+            work()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    ended = []
+    try:
+        yield pid, ended
+    finally:
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def killed_at_step(config, out, step):
+    with child(lambda: run(config, out, every=1, on_step=lambda x: die() if x.record.steps == step else None)) as (
+        _,
+        ended,
+    ):
+        pass
+    return ended[0]
+
+
+def killed_at_point(config, out, point, times):
+    """Dies when the writer comes to a moment for the so-many-th time."""
+
+    def work():
+        met = []
+
+        def reached(name):
+            met.append(name)
+            if met.count(point) == times:
+                die()
+
+        mdmt.state.reached = reached
+        run(config, out, every=1)
+
+    with child(work) as (_, ended):
+        pass
+    return ended[0]
+
+
+def killed_at_a_moment(config, out, seconds):
+    with child(lambda: run(config, out, every=2)) as (pid, ended):
+        handle = os.pidfd_open(pid)  # of this very child, also when its number is given away after its end
+
+        def kill():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+
+        timer = threading.Timer(seconds, kill)
+        timer.start()
+    timer.cancel()
+    timer.join()
+    os.close(handle)
+    return ended[0]
+
+
+def done(config, out, **more):
+    """The record of a run, with its kept steps but for their time."""
+    record = run(config, out, **more)
+    return {**record, "kept": [row[:4] for row in read_steps(folder_of(config, out))]}
+
+
+def essence(record):
+    kept = (
+        "accuracy",
+        "accuracy_task_free",
+        "curve",
+        "drift",
+        "steps",
+        "weights_sha256",
+        "memory_bytes",
+        "metrics",
+        "tasks",
+        "kept",
+    )
+    return {key: record[key] for key in kept}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["resnet", "mlp"])
+@pytest.mark.parametrize("name", METHODS)
+def test_killed_and_started_again_it_gives_the_same_bits(name, kind, tmp_path, record_property):
+    config, chance = config_of(name, kind), random.Random(f"{name} {kind}")
+    straight = done(config, tmp_path / "straight")
+    steps, out, kills = straight["steps"], tmp_path / "out", 0
+    for step in (1, steps):
+        kills += killed_at_step(config, out, step) == -signal.SIGKILL
+    assert kills == 2
+    assert essence(done(config, out)) == essence(straight)
+    for point in POINTS:
+        shutil.rmtree(out)
+        times = chance.randint(1, 2)
+        assert killed_at_point(config, out, point, times) == -signal.SIGKILL
+        kills += 1 + (killed_at_point(config, out, point, times) == -signal.SIGKILL)
+        assert essence(done(config, out)) == essence(straight)
+    for _ in range(RANDOM_KILLS):
+        shutil.rmtree(out)
+        for _ in range(3):  # the same run killed up to three times
+            kills += killed_at_a_moment(config, out, chance.uniform(0, 0.4)) == -signal.SIGKILL
+        assert essence(done(config, out)) == essence(straight)
+    record_property("kills", kills)
+
+
+def interrupted(tmp_path, name="er"):
+    """An unfinished run with two checkpoints, its config and its folder."""
+    config = config_of(name, "mlp")
+    straight = done(config, tmp_path / "straight")
+    assert killed_at_step(config, tmp_path / "out", 4) == -signal.SIGKILL
+    return config, folder_of(config, tmp_path / "out"), straight
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "gone", "manifest truncated", "manifest empty"])
+def test_a_damaged_newest_checkpoint_costs_only_the_steps_since_the_one_before(damage, tmp_path):
+    config, folder, straight = interrupted(tmp_path)
+    manifest = folder / "checkpoint" / "state.json"
+    newest = json.loads(manifest.read_text())["files"]["model"]["file"]
+    victim = manifest if damage.startswith("manifest") else folder / "checkpoint" / newest
+    data = bytearray(victim.read_bytes())
+    if damage == "gone":
+        victim.unlink()
+    elif damage == "flipped":
+        data[len(data) // 2] ^= 16
+        victim.write_bytes(data)
+    else:
+        victim.write_bytes(data[: len(data) // 2] if "truncated" in damage else b"")
+    told = []
+    record = done(config, tmp_path / "out", tell=told.append)
+    assert essence(record) == essence(straight)
+    assert len(told) == 1
+    assert victim.name in told[0]
+    assert "going on from the checkpoint before it" in told[0]
+
+
+def test_no_good_checkpoint_left_is_one_clear_line_and_nothing_is_removed(tmp_path):
+    config, folder, _ = interrupted(tmp_path)
+    for path in (folder / "checkpoint").glob("*.json"):
+        path.write_text("{")
+    with pytest.raises(ValueError, match="no good checkpoint is left: use --fresh"):
+        run(config, tmp_path / "out")
+    assert list((folder / "checkpoint").glob("*.safetensors"))
+    assert run(config, tmp_path / "out", fresh=True)["finished"]
+
+
+def test_a_folder_of_another_configuration_is_refused(tmp_path):
+    config, folder, _ = interrupted(tmp_path)
+    other = {**config, "lr": 0.5}
+    (folder / "config.json").write_text(json.dumps(other))
+    with pytest.raises(ValueError, match="holds a run of another configuration"):
+        run(config, tmp_path / "out")
+
+
+def test_two_processes_on_one_folder(tmp_path):
+    """The second is refused while the first is at work; nothing is mixed."""
+    config = config_of("van", "mlp")
+    reader, writer = os.pipe()
+    go_reader, go_writer = os.pipe()
+
+    def first():
+        def on_step(learner):
+            if learner.record.steps == 2:
+                os.write(writer, b"x")
+                os.read(go_reader, 1)  # hold the folder until the other one has tried
+
+        run(config, tmp_path, on_step=on_step)
+
+    with child(first) as (_, ended):
+        os.read(reader, 1)
+        try:
+            with pytest.raises(ValueError, match="in use by another process"):
+                run(config, tmp_path)
+        finally:
+            os.write(go_writer, b"x")
+    assert ended == [0]
+    assert run(config, tmp_path)["finished"]
+
+
+@pytest.mark.parametrize(("number", "fresh"), [(signal.SIGTERM, False), (signal.SIGINT, True)])
+def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(number, fresh, tmp_path, capfd):
+    config, straight = config_of("mdmt-r", "mlp"), None
+    straight = done(config, tmp_path / "straight")
+    stop = {"fresh": fresh, "on_step": lambda learner: os.kill(os.getpid(), number)}
+    with child(lambda: run(config, tmp_path / "out", **stop)) as (_, ended):
+        pass
+    assert ended == [1]
+    command = "the same command without --fresh" if fresh else "the same command"
+    assert f"; {command} goes on from there" in capfd.readouterr().err
+    assert (folder_of(config, tmp_path / "out") / "checkpoint" / "state.json").exists()
+    assert essence(done(config, tmp_path / "out")) == essence(straight)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of its own, of 2 MB; `mount` changes it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(*options):
+        done = subprocess.run(["mount", *options, "tmpfs", folder], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no disk of its own can be mounted here: {done.stderr.strip()}")
+
+    if shutil.which("mount") is None:
+        pytest.skip("no disk of its own can be mounted here: there is no mount command")
+    mount("-t", "tmpfs", "-o", "size=2m")
+    yield folder, mount
+    subprocess.run(["umount", folder], check=True)
+
+
+def content(folder):
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_full_disk_loses_nothing(tmp_path, disk, capsys):
+    """One clear line, and what was there before is whole; with room made, the run goes on from there."""
+    out, _ = disk
+    config = config_of("er", "mlp")
+    straight = done(config, tmp_path / "straight")
+    assert killed_at_step(config, out, 4) == -signal.SIGKILL
+    before = content(out)
+    (out / "other").write_bytes(bytes(shutil.disk_usage(out).free))
+    with pytest.raises(OSError, match="No space left on device; what was saved before is whole: free some space"):
+        run(config, out, every=1)
+    (out / "other").unlink()
+    assert content(out) == before
+    assert essence(done(config, out)) == essence(straight)
+
+
+def test_a_read_only_folder_is_refused_but_read(tmp_path, disk):
+    out, mount = disk
+    done, other = config_of("van", "mlp"), config_of("er", "mlp")
+    record = run(done, out)
+    mount("-o", "remount,ro")
+    assert run(done, out) == record
+    with pytest.raises(
+        ValueError, match="cannot be written \\(Read-only file system\\): choose another folder with --out"
+    ):
+        run(other, out)
+    mount("-o", "remount,rw")
+    assert killed_at_step(other, out, 4) == -signal.SIGKILL
+    before = content(out)
+    mount("-o", "remount,ro")
+    with pytest.raises(ValueError, match="Read-only file system"):
+        run(other, out)
+    assert content(out) == before
+
+
+def test_a_number_that_is_not_finite_names_the_last_good_checkpoint(tmp_path):
+    config = {**config_of("van", "mlp"), "lr": 1e15}
+    with pytest.raises(
+        FloatingPointError, match=r"not finite.*the last good state is that of task .* step \d+, in "
+    ) as told:
+        run(config, tmp_path, every=1)
+    folder = folder_of(config, tmp_path) / "checkpoint"
+    assert str(folder) in str(told.value)
+    with pytest.raises(FloatingPointError, match=re.escape(str(told.value))):  # started again: from there, and the same
+        run(config, tmp_path, every=1)

@@ -1,0 +1,417 @@
+"""Algorithm 1 end to end: its update, its determinism, saving and growing, and what it refuses."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import mdmt
+from mdmt import memory
+from mdmt.methods import MDMTR, VAN
+from mdmt.tasks import Batch
+from support.helpers import outcome, small_stream
+
+
+def resnet_learner(method=None, **more):
+    settings = {"memory": memory.Ring(5), "lr": 0.03, "seed": 3} | more
+    return mdmt.Learner(mdmt.backbones.reduced_resnet18(1, 2), method or MDMTR(reference_batch=16), **settings)
+
+
+VARIANTS = [
+    {},
+    {"reading": "paper"},
+    {"head": "linear", "competitors": "seen", "distance": "mse"},
+    {"competitors": "own", "task_margin": 0.3, "class_margin": 0.05},
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", ["resnet", "mlp"])
+def test_the_update_is_the_sum_of_three_gradients(variant, kind):
+    """g~ = g + g_ref + g_ED, each computed apart by plain autograd on the same mini-batches."""
+    if kind == "resnet":
+        learner, stream = resnet_learner(MDMTR(reference_batch=16, **variant)), small_stream()
+    else:
+        learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), MDMTR(reference_batch=16, **variant), lr=0.03)
+        stream = small_stream("permuted-digits", heads="shared")
+    learner.heads = stream.heads
+    learner.learn(stream[0])
+    learner.learn(stream[1])
+    model, method = learner.model, learner.method
+    model.backbone.train()
+    reference, batch = learner.memory.sample(16), learner.read(stream[1], torch.arange(10))
+    learner.memory.sample = lambda count: reference
+
+    def mean_gradient(part, examples):
+        loss = method.loss(model.features(examples.inputs), examples) if part == "loss" else ed(examples)
+        return model.gradient(loss.mean())
+
+    def ed(examples):
+        gap = model.features(examples.inputs) - examples.features
+        return (gap.square() if method.distance == "mse" else gap.abs()).mean(1)
+
+    without_features = Batch(reference.inputs, reference.labels, reference.tasks)
+    g, g_ref, g_ed = (
+        mean_gradient("loss", batch),
+        mean_gradient("loss", without_features),
+        mean_gradient("ed", reference),
+    )
+    assert min(x.abs().max() for x in (g, g_ref, g_ed)) > 0
+    together = method.gradient(batch)
+    assert torch.allclose(together, g + g_ref + g_ed, atol=1e-5 * together.abs().max())
+    before = model.flat.detach().clone()
+    learner.apply(together)
+    assert torch.allclose(model.flat, before - 0.03 * together, atol=1e-6)
+
+
+def test_the_first_task_is_learned_without_rehearsal():
+    """Nothing is stored yet, so MDMT-R takes the steps of its own loss alone."""
+    stream = small_stream(tasks=1)
+    learners = [
+        resnet_learner(MDMTR(reference_batch=16)),
+        resnet_learner(MDMTR(reference_batch=16), memory=memory.Ring(0)),
+    ]
+    for learner in learners:
+        learner.run(stream)
+    assert outcome(learners[0]) == outcome(learners[1])
+
+
+def test_memory_holds_features_of_the_moment_of_writing():
+    stream, learner = small_stream(tasks=1), resnet_learner()
+    expected = {}
+
+    def follow(learner):
+        # the batch just learned is the one before `done`, in the order that seed, task and epoch give
+        order = np.random.default_rng([3, 1, 0, 0]).permutation(40)[(learner.done - 1) * 10 : learner.done * 10]
+        with learner.model.evaluating():
+            inputs = stream[0].train.inputs[order]
+            for image, feature in zip(inputs, learner.model.features(inputs), strict=True):
+                expected[image.numpy().tobytes()] = feature
+
+    learner.learn(stream[0], on_step=follow)
+    held = learner.memory.sample(100)
+    assert len(held) == 10
+    for image, feature in zip(held.inputs, held.features, strict=True):
+        assert torch.allclose(feature, expected[image.numpy().tobytes()], atol=1e-6)
+
+
+@pytest.mark.parametrize("method", [VAN, MDMTR])
+def test_same_seed_same_bits_whatever_ran_before(method):
+    stream = small_stream()
+    first = resnet_learner(method())
+    first.run(stream)
+    torch.manual_seed(99)
+    np.random.seed(99)  # noqa: NPY002
+    torch.rand(1000)
+    resnet_learner(VAN(), seed=77).run(small_stream(tasks=1))
+    second = resnet_learner(method())
+    second.run(stream)
+    assert outcome(first) == outcome(second)
+    other = resnet_learner(method(), seed=4)
+    other.run(stream)
+    assert other.model.sha256() != first.model.sha256()
+
+
+@pytest.mark.parametrize("outputs", [0, 10])  # the head grows task by task, or is there from the start
+@pytest.mark.parametrize("optimiser", ["SGD", "Adam"])
+@pytest.mark.parametrize("method", [VAN, MDMTR])
+def test_saving_changes_nothing(tmp_path, method, optimiser, outputs):
+    stream = small_stream()
+    make = lambda: resnet_learner(method(), optimiser=optimiser, outputs=outputs, lr=0.01)  # noqa: E731
+    straight, saved = make(), make()
+    for task in stream:
+        straight.learn(task)
+    for task in stream:
+        saved.learn(task)
+        saved.save(tmp_path / "model")
+        saved = mdmt.Learner.load(tmp_path / "model")
+        saved.known = {
+            t.name: t for t in stream if t.name in {s.name for s in saved.tasks}
+        }  # the test examples are not saved
+    assert outcome(straight) == outcome(saved)
+
+
+def test_saving_in_the_middle_of_a_task_changes_nothing(tmp_path):
+    stream, straight = small_stream(), resnet_learner(outputs=0)
+    for task in stream:
+        straight.learn(task)
+
+    class Stop(Exception):
+        pass
+
+    def stop(learner):
+        if learner.record.steps == 6:
+            learner.save(tmp_path)
+            raise Stop
+
+    interrupted = resnet_learner(outputs=0)
+    interrupted.learn(stream[0])
+    with pytest.raises(Stop):
+        interrupted.learn(stream[1], on_step=stop)
+    with pytest.raises(ValueError, match="interrupted at step 2"):
+        interrupted.learn(stream[2])
+    resumed = mdmt.Learner.load(tmp_path)
+    resumed.known = {stream[0].name: stream[0], stream[1].name: stream[1]}
+    for task in stream[1:]:
+        resumed.learn(task)
+    for task in stream[1:]:
+        interrupted.learn(task)
+    assert outcome(straight) == outcome(resumed) == outcome(interrupted)
+
+
+def test_dropout_is_seeded_and_leaves_the_callers_random_state_alone(tmp_path):
+    def make():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Flatten(), nn.Linear(784, 16), nn.ReLU(), nn.Dropout(0.5))
+        return mdmt.Learner(net, VAN(), seed=5)
+
+    stream = small_stream()
+    first, second = make(), make()
+    for task in stream:
+        first.learn(task)
+    torch.manual_seed(123)
+    expected = torch.rand(3)
+    torch.manual_seed(123)
+    for task in stream:
+        second.learn(task)
+        second.save(tmp_path)
+        net = nn.Sequential(nn.Flatten(), nn.Linear(784, 16), nn.ReLU(), nn.Dropout(0.5))
+        state = torch.get_rng_state()
+        second = mdmt.Learner.load(tmp_path, backbone=net)
+        assert torch.equal(state, torch.get_rng_state())
+        torch.manual_seed(123)
+    assert torch.equal(torch.rand(3), expected)
+    assert first.model.sha256() == second.model.sha256()
+
+
+def test_a_backbone_of_ones_own():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(12, 32)
+
+        def forward(self, x):
+            return self.layer(x.flatten(1)).relu()
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3, 4))
+    y = np.where(x[:, 0, 0] > 0, "right", "left")
+    torch.manual_seed(0)
+    learner = mdmt.Learner(Net(), lr=0.1, epochs=20)
+    learner.learn(mdmt.Task("sides", x, y, test=(x, y)))
+    assert learner.record.accuracy[0][0] > 0.9
+    predictions = learner.predict(x, task="sides")
+    assert np.mean(np.array(predictions) == y) == learner.record.accuracy[0][0]
+    assert learner.features(x).shape == (60, 32)
+
+
+def test_prediction_with_and_without_the_task():
+    stream = small_stream(train=200, test=50)
+    learner = resnet_learner(lr=0.1, memory=memory.Ring(13))
+    learner.run(stream)
+    for j, task in enumerate(stream):
+        truth = [task.classes[i] for i in task.test.labels]
+        given = learner.predict(task.test.inputs, task=task.name)
+        free = learner.predict(task.test.inputs)
+        assert set(given) <= set(task.classes)
+        assert np.mean([a == b for a, b in zip(given, truth, strict=True)]) == pytest.approx(
+            learner.record.accuracy[-1][j]
+        )
+        right = np.mean([a == b for a, b in zip(free, truth, strict=True)])
+        assert right == pytest.approx(learner.record.accuracy_task_free[-1][j])
+    assert learner.record.metrics["A_T"] > 0.6
+
+
+def test_shared_head_learns_new_classes_into_the_same_head():
+    stream = small_stream(heads="shared")
+    learner = resnet_learner(VAN())
+    learner.run(stream)
+    assert learner.model.head_of_class.tolist() == [0] * 6
+    assert learner.model.outputs == 6
+
+
+def test_the_record_has_the_shapes_of_the_run_folder():
+    stream = small_stream(tasks=3, train=120)
+    learner = resnet_learner(VAN())
+    record = learner.run(stream).to_json()
+    assert [len(row) for row in record["accuracy"]] == [3, 3, 3]
+    assert record["accuracy"][0][1:] == [None, None]
+    assert all(0 <= a <= 1 for i, row in enumerate(record["accuracy"]) for a in row[: i + 1])
+    assert [len(row) for row in record["curve"]] == [11, 11, 11]
+    assert None not in record["curve"][0]
+    assert [record["drift"][i][i] for i in range(3)] == pytest.approx([0, 0, 0], abs=1e-6)
+    assert record["drift"][2][0] > 1e-4
+    assert record["steps"] == 36
+    assert record["tasks"][0] == {"name": "digits 7 2", "classes": [7, 2], "train": 120, "test": 20}
+    assert set(record["metrics"]) == {"A_T", "F_T", "LCA_10", "LTR"}
+
+
+def test_a_short_tasks_curve_ends_early():
+    learner = resnet_learner(VAN())
+    record = learner.run(small_stream(tasks=1, train=40)).to_json()
+    assert [z is None for z in record["curve"][0]] == [False] * 5 + [True] * 6  # 4 steps: Z_0..Z_4
+    assert record["metrics"]["LCA_10"] is None
+
+
+def test_the_curve_is_the_accuracy_before_each_of_the_first_updates():
+    stream = small_stream(tasks=1, train=120)
+    learner, seen = resnet_learner(VAN()), []
+    learner.learn(stream[0], on_step=lambda x: seen.append(x.evaluate(stream[0])[0]))
+    assert learner.record.curve[0][1:] == seen[:10]
+
+
+def test_all_tasks_are_evaluated_with_one_head():
+    stream = small_stream("permuted-digits", tasks=3)
+    learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), VAN())
+    record = learner.run(stream).to_json()
+    assert None not in record["accuracy"][0]
+
+
+def test_evaluation_leaves_no_trace():
+    """Weights, batch-norm statistics, modes and random state are what they were."""
+    stream, learner = small_stream(tasks=2), resnet_learner()
+    learner.learn(stream[0])
+    learner.model.backbone.train()
+    before, random = learner.model.sha256(), torch.get_rng_state()
+    learner.evaluate(stream[0])
+    learner.predict(stream[0].test.inputs)
+    learner.features(stream[0].test.inputs)
+    learner.with_features(learner.read(stream[0], torch.arange(3)))
+    assert learner.model.sha256() == before
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(m.training for m in learner.model.backbone.modules())
+
+
+def test_per_class_accuracy():
+    from mdmt.evaluation import fraction as _accuracy
+
+    right, labels = torch.tensor([True, True, True, False]), torch.tensor([0, 0, 0, 2])
+    assert _accuracy(right, labels, per_class=False) == 0.75
+    assert _accuracy(right, labels, per_class=True) == 0.5
+
+
+def test_epochs_see_every_example_in_a_new_order():
+    stream = small_stream(tasks=1)
+    learner, seen = resnet_learner(VAN(), epochs=2), []
+    learner.method.after_step = lambda batch: seen.append(batch.inputs.sum((1, 2, 3)).tolist())
+    learner.learn(stream[0])
+    first, second = ([x for batch in half for x in batch] for half in (seen[:4], seen[4:]))
+    assert sorted(first) == sorted(second)
+    assert first != second
+    assert learner.record.steps == 8
+
+
+def test_what_a_learner_refuses(tmp_path):
+    stream, learner = small_stream(), resnet_learner()
+    with pytest.raises(ValueError, match="not learned anything yet"):
+        learner.predict(np.zeros((1, 1, 28, 28), np.uint8))
+    learner.learn(stream[0])
+    steps = learner.record.steps
+    with pytest.raises(ValueError, match="learned already"):
+        learner.learn(stream[0])
+    wide = mdmt.Task("wide", np.zeros((2, 1, 30, 30), np.uint8), [0, 1])
+    with pytest.raises(ValueError, match=r"'wide': one input has shape \(1, 30, 30\)"):
+        learner.learn(wide)
+    with pytest.raises(ValueError, match=r"is torch\.float32"):
+        learner.predict(np.zeros((1, 1, 28, 28)))
+    with pytest.raises(ValueError, match="'birds' was not learned"):
+        learner.predict(np.zeros((1, 1, 28, 28), np.uint8), task="birds")
+    assert learner.record.steps == steps
+    learner.learn(stream[1])  # and it goes on as if nothing had been
+    with pytest.raises(ValueError, match=r"cannot read inputs of shape \(1, 28, 28\)"):
+        mdmt.Learner(mdmt.backbones.mlp(10), VAN()).learn(stream[0])
+    with pytest.raises(ValueError, match="one feature vector per input"):
+        mdmt.Learner(nn.Identity(), VAN()).learn(stream[0])
+    with pytest.raises(ValueError, match="no saved state here"):
+        mdmt.Learner.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"lr": 0}, "lr=0"),
+        ({"lr": float("nan")}, "lr=nan"),
+        ({"batch": 0}, "batch=0"),
+        ({"epochs": 1.5}, "epochs=1.5"),
+        ({"optimiser": "NoSuch"}, "optimiser='NoSuch'"),
+        ({"heads": "none"}, "heads='none'"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        mdmt.Learner(mdmt.backbones.mlp(4, 4), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"scale": -1}, "scale=-1: must be more than 0"),
+        ({"scale": "big"}, "scale='big': must be a finite number"),
+        ({"task_margin": float("inf")}, "task_margin=inf"),
+        ({"reference_batch": 2.5}, "reference_batch=2.5: must be a whole number"),
+        ({"competitors": "all"}, "competitors='all': must be one of 'released', 'seen', 'own'"),
+        ({"reading": "mine"}, "reading='mine'"),
+        ({"head": "linear", "competitors": "released"}, "defined on cosines"),
+    ],
+)
+def test_bad_settings_of_a_method(arguments, message):
+    with pytest.raises(ValueError) as raised:
+        MDMTR(**arguments)
+    assert message in str(raised.value)
+
+
+def test_readings_name_bundles():
+    code, paper, linear = MDMTR(), MDMTR(reading="paper"), MDMTR(head="linear")
+    assert (code.competitors, code.distance) == ("released", "l1")
+    assert (paper.competitors, paper.distance) == ("seen", "mse")
+    assert linear.competitors == "own"
+    assert MDMTR(reading="paper", distance="none").distance == "none"
+    assert MDMTR(**code.arguments).arguments == code.arguments
+
+
+def test_a_loss_that_is_not_finite_stops_learning():
+    stream = small_stream("permuted-digits", tasks=1)
+    learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), VAN(), lr=1e20)
+    with pytest.raises(FloatingPointError, match=r"task 'permutation 1', step \d+: the (loss|gradient) is not finite"):
+        learner.run(stream)
+
+
+def test_damaged_files_are_named(tmp_path):
+    learner = resnet_learner()
+    learner.learn(small_stream(tasks=1)[0])
+    learner.save(tmp_path)
+    manifest = tmp_path / "state.json"
+    whole = manifest.read_text()
+    manifest.write_text(whole.replace('"lr": 0.03', '"lr": 0.04'))
+    with pytest.raises(ValueError, match=r"state\.json is damaged: its checksum"):
+        mdmt.Learner.load(tmp_path)
+    manifest.write_text(whole[:-40])
+    with pytest.raises(ValueError, match=r"state\.json is damaged: not JSON"):
+        mdmt.Learner.load(tmp_path)
+    manifest.write_text(whole)
+    weights = next(tmp_path.glob("model-*.safetensors"))
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    with pytest.raises(ValueError, match=r"model-.*is damaged"):
+        mdmt.Learner.load(tmp_path)
+
+
+def test_an_interrupted_save_keeps_the_earlier_one(tmp_path, monkeypatch):
+    stream, learner = small_stream(), resnet_learner()
+    learner.learn(stream[0])
+    learner.save(tmp_path)
+    before = learner.model.sha256()
+    learner.learn(stream[1])
+    import mdmt.state
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(mdmt.state, "write_json", full)
+    with pytest.raises(OSError, match="No space"):
+        learner.save(tmp_path)
+    monkeypatch.undo()
+    assert mdmt.Learner.load(tmp_path).model.sha256() == before
+    learner.save(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3  # nothing left over

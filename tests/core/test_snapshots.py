@@ -1,0 +1,56 @@
+"""What the figures need is recorded while a stream is run."""
+
+import torch
+from safetensors.torch import load_file
+
+import mdmt
+import mdmt.experiments.run
+from mdmt.experiments.config import resolve
+from mdmt.experiments.run import run
+from mdmt.experiments.store import folder_of
+from support.helpers import small_stream
+
+
+def learned(tasks):
+    learner = mdmt.Learner(mdmt.backbones.mlp(784, 12), mdmt.VAN(), seed=3)
+    stream = small_stream("permuted-digits", tasks=tasks, heads="per-task")
+    learner.run(stream)
+    return learner, stream
+
+
+def test_first_middle_and_last_task():
+    learner, stream = learned(5)
+    names = set(learner.snapshots)
+    assert {n for n in names if n.startswith("features")} == {
+        *(f"features.0.{i}" for i in range(5)), "features.2.2", "features.2.4", "features.4.4",
+    }  # fmt: skip
+    assert {n for n in names if n.startswith("head.0")} == {f"head.0.{i}" for i in range(5)}
+    assert {"head", "head_of_class", "labels.0", "labels.2", "labels.4"} < names
+    last = learner.features(stream[4].view(stream[4].test.inputs))
+    shown = learner.snapshots["features.4.4"].float() * learner.snapshots["lengths.4.4"][:, None]
+    assert torch.allclose(shown, last, rtol=2e-3, atol=2e-3 * float(last.max()))
+    assert torch.equal(learner.snapshots["head"], learner.model.head.detach())
+    rows = learner.tasks[0].rows
+    assert torch.equal(learner.snapshots["head.0.4"], learner.model.head.detach()[rows])
+    assert torch.equal(learner.snapshots["head.0.0"], learner.snapshots["head.0.4"])  # nothing rehearses it
+
+
+def test_a_learner_without_a_stream_keeps_none():
+    learner = mdmt.Learner(mdmt.backbones.mlp(784, 12), mdmt.VAN(), seed=3)
+    learner.learn(small_stream("permuted-digits", tasks=1)[0])
+    assert learner.snapshots == {}
+
+
+def test_they_lie_in_the_run_folder_and_are_small(tmp_path):
+    config = resolve("permuted-digits", "van", tasks=2)
+    run(config, tmp_path)
+    path = folder_of(config, tmp_path) / "snapshots.safetensors"
+    assert path.stat().st_size < 5_000_000
+    assert {"features.0.0", "features.0.1", "features.1.1", "head"} < set(load_file(path))
+
+
+def test_the_published_streams_stay_under_five_megabytes():
+    """100 features of task 1 after each of 17 tasks, of two others twice, and the largest head (AWA's)."""
+    features = (17 + 2 + 1) * 100 * (512 * 2 + 4)
+    head = 850 * 513 * 4 + 17 * 10 * 513 * 4
+    assert features + head < 5_000_000

@@ -1,0 +1,423 @@
+"""`mdmt compare` and `mdmt ablate`: real small sweeps in worker processes, and what they print."""
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean, pstdev
+
+import pytest
+
+from mdmt.cli.app import main
+from mdmt.experiments import comparison
+from mdmt.experiments.config import resolve
+from mdmt.experiments.paper import VARIANTS
+from mdmt.experiments.store import folder_of
+from mdmt.experiments.sweep import Outcome, _ending, count, sweep
+from mdmt.published import published, table
+from mdmt.report import tables, text
+
+SMALL = ["--tasks", "2", "--seeds", "2", "--set", "reference_batch=8", "--workers", "2", "--quiet"]
+METRICS = ("A_T", "F_T", "LCA_10", "LTR")
+pytestmark = pytest.mark.xdist_group("compare")  # on one worker, since they share their runs
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """One folder of runs, which all tests of this file share and fill."""
+    return str(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def compare(out, capsys, *more, methods="van,er", code=0):
+    assert main(["compare", "permuted-digits", "--methods", methods, "--out", out, *SMALL, *more]) == code
+    return capsys.readouterr()
+
+
+def test_json_rows_are_in_the_order_asked_and_failures_are_listed(out, capsys):
+    printed, err = compare(out, capsys, "--json", methods="van,van[lr=1e30],er")
+    assert err == ""
+    found = json.loads(printed)
+    assert set(found) == {"rows", "failed"}
+    assert [row["label"] for row in found["rows"]] == ["van", "er[reference_batch=8]"]  # only er has that setting
+    assert [(f["label"], f["seed"]) for f in found["failed"]] == [("van[lr=1e30]", 1234), ("van[lr=1e30]", 1235)]
+    assert all("step 1: the loss is not finite" in f["reason"] and "\n" not in f["reason"] for f in found["failed"])
+    for row in found["rows"]:
+        assert {"benchmark", "method", "label", "reading", "seeds", "reduced", "metrics", "published", "runs"} <= set(
+            row
+        )
+        assert row["seeds"] == [1234, 1235]
+        assert row["published"] is None
+        assert len(row["runs"]) == 2
+        assert "differences" not in row
+        for folder, accuracy in zip(row["runs"], row["metrics"]["A_T"]["runs"], strict=True):
+            with open(f"{folder}/record.json") as file:
+                assert json.load(file)["metrics"]["A_T"] == accuracy
+    van, er = found["rows"]
+    assert (van["memory_bytes"], er["memory_bytes"] > 0) == (0, True)
+    assert van["reduced"] == {"tasks": 2}
+    assert er["reduced"] == {"tasks": 2, "reference_batch": 8}
+
+
+def test_a_sweep_gives_what_run_gives(out, tmp_path, capsys):
+    rows = json.loads(compare(out, capsys, "--json").out)["rows"]
+    assert main(["run", "--method", "van", "--tasks", "2", "--seeds", "2", "--out", str(tmp_path), "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert {key: rows[0][key] for key in alone if key != "runs"} == {k: v for k, v in alone.items() if k != "runs"}
+
+
+def test_differences_are_paired_by_seed(out, capsys):
+    van, er = json.loads(compare(out, capsys, "--json", "--against", "er").out)["rows"]
+    assert er["differences"] is None
+    assert van["differences"]["against"] == "er[reference_batch=8]"
+    assert van["differences"]["seeds"] == [1234, 1235]
+    for name in METRICS:
+        pairs = zip(van["metrics"][name]["runs"], er["metrics"][name]["runs"], strict=True)
+        by_hand = [mine - theirs for mine, theirs in pairs]
+        found = van["differences"][name]
+        assert found == {"mean": fmean(by_hand), "std": pstdev(by_hand), "runs": by_hand}
+    printed = compare(out, capsys, "--against", "er").out
+    assert "difference to er[reference_batch=8], paired by seed" in printed
+    assert f"{100 * van['differences']['A_T']['mean']:+.2f} ± {100 * van['differences']['A_T']['std']:.2f}" in printed
+
+
+def test_differences_to_a_row_that_failed_are_missed_aloud(out, capsys):
+    printed, err = compare(out, capsys, "--against", "van[lr=1e30]", methods="er,van[lr=1e30]")
+    assert "difference to" not in printed
+    assert err.endswith("mdmt: no differences: van[lr=1e30], which --against names, has no finished run\n")
+
+
+def test_differences_use_the_seeds_that_both_rows_have():
+    def row(label, seeds, runs):
+        return {"label": label, "seeds": seeds, "metrics": {"A_T": comparison.spread(runs), "F_T": None}}
+
+    found = comparison.differences(row("a", [1, 2, 3], [0.5, 0.75, 1.0]), row("b", [3, 1], [0.25, 0.25]))
+    expected = {"mean": 0.5, "std": 0.25, "runs": [0.25, 0.75]}
+    assert found == {"against": "b", "seeds": [1, 3], "A_T": expected, "F_T": None}
+
+
+def test_asked_again_it_reads(out, capsys):
+    compare(out, capsys, "--json")
+    configs = [resolve("permuted-digits", "van", tasks=2, seed=seed) for seed in (1234, 1235)]
+    events = []
+    outcomes = list(sweep(configs, out, 2, events.append))
+    assert [o.config["seed"] for o in outcomes] == [1234, 1235]
+    assert all(o.read for o in outcomes)
+    assert events == []
+    fresh = list(sweep(configs[:1], out, 2, events.append, fresh=True))
+    assert events[0].text == "started"
+    assert not fresh[0].read
+    assert fresh[0].record["weights_sha256"] == outcomes[0].record["weights_sha256"]
+
+
+def test_the_table_and_the_lines_while_it_runs(out, tmp_path, capsys):
+    printed, err = compare(out, capsys)
+    lines = printed.splitlines()
+    assert lines[0] == "permuted-digits, 2 seeds from 1234, mean ± population std"
+    assert lines[1] == "reduced, not the published protocol: tasks 2, reference_batch 8"
+    assert lines[2].split() == ["method", "A_T", "(%)", *METRICS[1:], "seconds", "memory"]
+    assert [line.split()[0] for line in lines[3:]] == ["van", "er[reference_batch=8]"]
+    assert err == ""
+    arguments = ["compare", "--methods", "van,van[lr=1e30]", "--tasks", "1", "--seeds", "1", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    err = capsys.readouterr().err
+    assert "van, seed 1234: started\n" in err
+    assert re.search(r"van, seed 1234: A_T \d+\.\d\d %, \d+\.\d s\n", err)
+    assert "\nmdmt: failed: van[lr=1e30], seed 1234: task 'permutation 1', step 1: the loss is not finite" in err
+
+
+def test_a_narrow_screen_folds_the_label_and_keeps_the_numbers(out, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = compare(out, capsys).out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert len(re.findall(r"\d+\.\d+ ± \d+\.\d+", next(line for line in lines if line.startswith("er[")))) == 4
+
+
+def test_markdown(out, capsys):
+    text = compare(out, capsys, "--format", "markdown", "--against", "van").out
+    tables_found = [
+        [line for line in part.splitlines() if line.startswith("|")] for part in text.split("difference to")
+    ]
+    assert [len(lines) for lines in tables_found] == [4, 3]
+    for lines in tables_found:
+        cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        assert len({len(line) for line in cells}) == 1
+        assert all(re.fullmatch(":?-{3,}:?", cell) for cell in cells[1])
+    assert "| `er[reference_batch=8]` |" in text
+
+
+def test_latex(out, capsys):
+    text = compare(out, capsys, "--format", "latex", "--against", "van").out
+    for part in text.strip().split("\n\n"):
+        columns = len(re.search(r"\\begin\{tabular\}\{(l?r+)\}", part)[1])
+        body = [line for line in part.splitlines() if line.endswith(r"\\")]
+        assert all(line.count("&") == columns - 1 for line in body)
+        assert part.count(r"\begin{tabular}") == part.count(r"\end{tabular}") == 1
+        assert all(line.count("$") % 2 == 0 for line in body)
+    assert "$A_{T}$ (\\%)" in text
+    assert r"er[reference\_batch=8] & $" in text
+    assert r" \pm " in text
+    assert "±" not in text.replace("mean ± population std", "")
+
+
+def test_csv_holds_fractions(out, capsys):
+    rows = json.loads(compare(out, capsys, "--json", "--against", "van").out)["rows"]
+    lines = list(csv.DictReader(io.StringIO(compare(out, capsys, "--format", "csv", "--against", "van").out)))
+    assert [line["label"] for line in lines] == ["van", "er[reference_batch=8]"]
+    for row, line in zip(rows, lines, strict=True):
+        assert float(line["A_T_mean"]) == row["metrics"]["A_T"]["mean"]
+        assert float(line["LTR_std"]) == row["metrics"]["LTR"]["std"]
+        assert line["published_A_T_mean"] == ""
+        assert int(line["memory_bytes"]) == row["memory_bytes"]
+    assert lines[0]["difference_A_T_mean"] == ""
+    assert float(lines[1]["difference_A_T_mean"]) == rows[1]["differences"]["A_T"]["mean"]
+
+
+def published_rows():
+    """Rows as they would be after full runs of Split CIFAR."""
+    metrics = {name: comparison.spread([0.5, 0.7]) for name in METRICS}
+    common = {"benchmark": "split-cifar", "seeds": [1, 2], "reduced": None, "memory_bytes": 0}
+    return [
+        {**common, "label": m, "metrics": metrics, "published": published("split-cifar", m), "seconds": {"mean": 2.0}}
+        for m in ("mas", "mer", "mdmt-r")
+    ]
+
+
+def test_the_published_value_stands_beside_ours():
+    rows = published_rows()
+    heads, lines = tables.main_grid(rows)
+    assert heads[1:5] == ["A_T (%)", "published", "F_T", "published"]
+    assert lines[2][1:3] == ["60.00 ± 10.00", "69.20 ± 1.60"]
+    assert lines[0][8] == "2.513 ± 0.330*"
+    assert lines[1][8] == "-"
+    assert "\\* not in the paper's Table 1" in text.as_markdown(tables.blocks(rows))
+    assert "$2.513 \\pm 0.330$*" in text.as_latex(tables.blocks(rows))
+    (line, *_) = csv.DictReader(io.StringIO(text.as_csv(tables.csv_lines(rows))))
+    assert line["published_A_T_mean"] == "0.4235"
+
+
+def test_nothing_finished_is_exit_code_2(tmp_path, capsys):
+    arguments = ["compare", "--methods", "van[lr=1e30]", "--tasks", "1", "--seeds", "1", "--out", str(tmp_path)]
+    assert main([*arguments, "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert json.loads(out)["rows"] == []
+    assert len(json.loads(out)["failed"]) == 1
+    assert err == ""
+    assert main([*arguments, "--quiet"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no-such"], "benchmark 'no-such' is not one of permuted-digits"),
+        (["--methods", "van,no-such"], "method 'no-such' is not one of joint, van"),
+        (["--methods", " , "], "write it as all or as a list"),
+        (["--methods", "van,mdmt-r[scale"], "name[key=value,...]"),
+        (["--methods", "van,ewc", "--set", "scale=3"], "'scale' is unknown; these methods take batch, epochs, heads"),
+        (["--methods", "mdmt-r[scale=2],mdmt-r[scale=3],van", "--set", "scale=4"], "each has its own"),
+        (["--methods", "van,er", "--set", "reference_batch=-1"], "reference_batch=-1"),
+        (["--methods", "van", "--against", "er"], "--against 'er' is not one row of van"),
+        (["--methods", "er[memory=1],er[memory=2]", "--against", "er"], "not one row of er[memory=1], er[memory=2]"),
+        (["--workers", "none"], "--workers none: must be auto or a whole number from 1"),
+        (["--workers", "0"], "--workers 0"),
+        (["--format", "pdf"], "--format pdf: must be one of table, markdown, latex, csv"),
+        (["--seeds", "0"], "Invalid value for '--seeds'"),
+        (["--tasks", "0"], "tasks=0: permuted-digits takes 1 to 1000"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+    assert err.startswith("mdmt: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_loads_no_torch():
+    for command in ("compare", "ablate"):
+        script = f"import sys; from mdmt.cli.app import main; main(['{command}', '--help']); sys.exit('torch' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert done.returncode == 0
+        assert "--against" in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_stops_the_workers(number, tmp_path):
+    command = [sys.executable, "-m", "mdmt", "compare", "--methods", "gem", "--seeds", "2", "--workers", "2"]
+    with started([*command, "--out", str(tmp_path)], heeds_interrupts=number == signal.SIGINT) as process:
+        assert "started" in process.stderr.readline()
+        assert "started" in process.stderr.readline()
+        workers = children(process.pid, 2)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.endswith("mdmt: interrupted; the same command goes on from there\n")
+    assert "Traceback" not in err
+    assert gone(workers)
+
+
+def test_workers_end_with_their_parent(tmp_path):
+    command = [sys.executable, "-m", "mdmt", "compare", "--methods", "gem", "--seeds", "1", "--out", str(tmp_path)]
+    with started(command) as process:
+        assert "started" in process.stderr.readline()
+        workers = children(process.pid, 1)
+        until = time.monotonic() + 60
+        while not list(tmp_path.glob("*/*/*/*/config.json")) and time.monotonic() < until:
+            time.sleep(0.1)
+        process.kill()
+        assert gone(workers)
+        assert "Traceback" not in process.stderr.read()
+    assert list(tmp_path.glob("*/*/*/*/checkpoint/state.json"))
+
+
+def test_an_interrupt_while_torch_is_loaded_is_one_line(tmp_path):
+    command = [sys.executable, "-m", "mdmt", "compare", "--methods", "van", "--seeds", "1", "--out", str(tmp_path)]
+    with started(command, start_new_session=True) as process:
+        until = time.monotonic() + 60
+        while not any(map(loads_torch, servers := offspring(process.pid))) and time.monotonic() < until:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, err = process.communicate(timeout=60)
+    assert err == "mdmt: interrupted; the same command goes on from there\n"
+    assert gone(servers)
+
+
+def test_a_worker_that_is_killed_is_a_failed_run_and_the_others_finish(tmp_path):
+    configs = [resolve("permuted-digits", name, tasks=1) for name in ("gem", "van")]
+    victims = []
+
+    def kill_the_first(event):
+        if event.config["method"] == "gem" and not victims:
+            victims.extend(children(os.getpid(), 1))
+            os.kill(victims[-1], signal.SIGKILL)
+
+    outcomes: dict[str, Outcome] = {o.config["method"]: o for o in sweep(configs, tmp_path, 1, kill_the_first)}
+    assert outcomes["gem"].record is None
+    assert outcomes["gem"].reason == "its process was ended by SIGKILL (out of memory?)"
+    assert outcomes["van"].record["finished"]
+
+
+@contextmanager
+def started(command, heeds_interrupts=True, **more):
+    """A process that is dead afterwards, whatever happened; what a script starts in the background heeds no SIGINT."""
+
+    def set_up():
+        signal.signal(signal.SIGINT, signal.default_int_handler if heeds_interrupts else signal.SIG_IGN)
+
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=set_up, **more) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def children(pid, number):
+    """So many worker processes of a process, as soon as they are there."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        found = [worker for server in offspring(pid) for worker in offspring(server)]  # they are forked by a server
+        if len(found) == number:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"not {number} workers")
+
+
+def offspring(pid):
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def loads_torch(pid):
+    """Whether this is the process that workers are forked from, while it loads torch."""
+    about = Path(f"/proc/{pid}")
+    return "forkserver" in (about / "cmdline").read_text() and "libtorch" in (about / "maps").read_text()
+
+
+def gone(pids):
+    """Whether these processes end soon."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        if not any(alive(pid) for pid in pids):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_the_number_of_workers():
+    assert count(3) == 3
+    assert count("auto") >= 1
+    assert count("auto", threads=10_000) == 1
+    assert _ending(3) == "its process ended with exit code 3"
+
+
+def test_two_variants_that_name_the_same_run_share_it(tmp_path):
+    configs = [resolve("permuted-digits", variant, tasks=1) for variant in ("van", "van[lr=0.03]")]
+    outcomes = list(sweep(configs, tmp_path, 2))
+    assert [o.config["label"] for o in outcomes] == ["van", "van[lr=0.03]"]
+    assert len(list(tmp_path.glob("*/*/*/*/record.json"))) == 1
+
+
+def finish(config, out, metrics, reduced=None):
+    """Leave a run folder as if it had been run."""
+    folder = folder_of(config, out)
+    folder.mkdir(parents=True)
+    record = {"metrics": metrics, "seconds": 1.0, "memory_bytes": 0, "reduced": reduced, "finished": True}
+    (folder / "record.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("reduced", [None, {"images": "substitute"}])
+def test_ablate_has_the_ten_rows_of_table_2(reduced, tmp_path, capsys):
+    for number, variant in enumerate(VARIANTS):
+        config = resolve("split-cifar", variant)
+        finish(config, tmp_path, dict.fromkeys(METRICS, number / 10), reduced)
+    arguments = ["ablate", "split-cifar", "--seeds", "1", "--out", str(tmp_path)]
+    assert main([*arguments, "--json", "--against", VARIANTS[-1]]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["failed"] == []
+    assert [row["metrics"]["A_T"]["mean"] for row in found["rows"]] == [n / 10 for n in range(10)]
+    assert found["rows"][0]["label"] == "mdmt-r[competitors=own,distance=none,head=linear]"
+    assert found["rows"][0]["differences"]["A_T"]["mean"] == pytest.approx(-0.9)
+    beside = [row["published"] and row["published"]["A_T"]["mean"] for row in found["rows"]]
+    assert beside == ([row["A_T"]["mean"] for row in table("table2")["rows"]] if reduced is None else [None] * 10)
+    assert main([*arguments, "--quiet"]) == 0
+    assert ("68.64 ± 1.35" in capsys.readouterr().out) == (reduced is None)
+    assert main([*arguments, "--set", "distance=mse"]) == 2
+    assert "each has its own" in capsys.readouterr().err
+
+
+def test_compare_puts_table_1_beside_full_runs(tmp_path, capsys):
+    for variant in ("a-gem", "mdmt-r", "mdmt-r[distance=none]"):
+        finish(resolve("split-cifar", variant), tmp_path, dict.fromkeys(METRICS, 0.5))
+    arguments = ["compare", "split-cifar", "--methods", "a-gem,mdmt-r,mdmt-r[distance=none]", "--seeds", "1"]
+    assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
+    beside = [row["published"] for row in json.loads(capsys.readouterr().out)["rows"]]
+    assert beside == [published("split-cifar", "a-gem"), published("split-cifar", "mdmt-r"), None]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    assert "69.20 ± 1.60" in capsys.readouterr().out

@@ -1,0 +1,89 @@
+"""A run that fails leaves its reason, which is shown until it is started again."""
+
+import json
+
+import pytest
+
+import mdmt.experiments.run
+from mdmt.cli.app import main
+from mdmt.experiments import failure, store
+from mdmt.experiments.config import resolve
+from mdmt.experiments.run import Stopped, run
+from mdmt.report import folders
+from support.helpers import small_stream
+
+
+@pytest.fixture
+def config(monkeypatch):
+    """Two tasks of four steps each."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(mdmt.experiments.run, "stream_for", lambda config, **_: small_stream(tasks=config["tasks"]))
+    return resolve("split-digits", "van", tasks=2)
+
+
+def fail_at(task, step, error):
+    def on_step(learner):
+        if (learner.current + 1, learner.done) == (task, step):
+            raise error
+
+    return on_step
+
+
+def written(config, out):
+    path = store.folder_of(config, out) / store.FAILED
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def test_the_reason_stays_until_the_run_goes_on_and_changes_nothing_of_it(config, tmp_path, capsys):
+    expected = run(config, tmp_path / "whole")
+    out = tmp_path / "runs"
+    for step, error, reason in ((2, MemoryError(), "MemoryError"), (3, FloatingPointError("the loss\nis"), "the loss")):
+        with pytest.raises(type(error)):
+            run(config, out, every=1, on_step=fail_at(2, step, error))
+        assert written(config, out) == {"reason": reason, "task": 2, "step": step}
+    folder = store.folder_of(config, out)
+    assert folders.read_run(folder).reason == "failed: the loss; 1 of 2 tasks learned at its last checkpoint"
+    assert main(["runs", "list", str(out)]) == 0
+    listed = capsys.readouterr().out
+    assert "failed: the loss\ncheckpoint at task 2, step " in listed
+    assert main(["runs", "show", str(folder)]) == 0
+    assert "seed 1234: failed\n" in (shown := capsys.readouterr().out)
+    assert "\nfailed: the loss\n" in shown
+    record = run(config, out)
+    assert written(config, out) is None
+    assert record["weights_sha256"] == expected["weights_sha256"]
+    assert record["accuracy"] == expected["accuracy"]
+
+
+def test_a_run_that_fails_before_it_learns(config, tmp_path, monkeypatch, capsys):
+    def broken(config, **_):
+        raise OSError(5, "Input/output error", "images.npy")
+
+    monkeypatch.setattr(mdmt.experiments.run, "stream_for", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        run(config, tmp_path)
+    assert written(config, tmp_path) == {"reason": "images.npy: Input/output error", "task": None, "step": None}
+    assert folders.read_run(store.folder_of(config, tmp_path)).reason == "failed: images.npy: Input/output error"
+    assert main(["runs", "list", str(tmp_path), "--json"]) == 0
+    (about,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (about["state"], about["reason"]) == ("failed", "images.npy: Input/output error")
+    store.clear(store.folder_of(config, tmp_path))
+    assert written(config, tmp_path) is None
+
+
+@pytest.mark.parametrize("error", [Stopped("asked to"), KeyboardInterrupt()])
+def test_a_stop_is_no_failure(config, tmp_path, error):
+    with pytest.raises(type(error)):
+        run(config, tmp_path, on_step=fail_at(1, 2, error))
+    assert written(config, tmp_path) is None
+
+
+def test_a_reason_that_cannot_be_written_hides_nothing(tmp_path):
+    with pytest.raises(ValueError, match="first"), failure.kept(tmp_path / "gone", Stopped):
+        raise ValueError("first")
+
+
+def test_a_reason_that_cannot_be_read_is_none(tmp_path):
+    for content in ("", "[]", '{"reason": 1}'):
+        (tmp_path / store.FAILED).write_text(content)
+        assert failure.reason_of(tmp_path) is None

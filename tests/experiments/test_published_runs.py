@@ -1,0 +1,144 @@
+"""The published benchmarks through the command line, on small files in their publishers' formats, and ImageNet weights."""
+
+import json
+
+import pytest
+import torch
+
+from mdmt import backbones
+from mdmt.cli.app import main
+from mdmt.experiments.config import config_hash, resolve
+from support.formats import write_awa, write_cifar, write_cub, write_mnist
+
+
+def ran(capsys, *arguments):
+    assert main(["run", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def imagenet(path, width=64):
+    """A file like torchvision's resnet18, of random numbers."""
+    generator, state = torch.Generator().manual_seed(4), {}
+
+    def draw(name, *shape):
+        state[name] = torch.randn(*shape, generator=generator)
+
+    draw("conv1.weight", width, 3, 7, 7)
+    norms = [("bn1", width)]
+    inputs = width
+    for stage in range(4):
+        outputs = width * 2**stage
+        for block in range(2):
+            name = f"layer{stage + 1}.{block}"
+            draw(f"{name}.conv1.weight", outputs, inputs, 3, 3)
+            draw(f"{name}.conv2.weight", outputs, outputs, 3, 3)
+            norms += [(f"{name}.bn1", outputs), (f"{name}.bn2", outputs)]
+            if inputs != outputs:
+                draw(f"{name}.downsample.0.weight", outputs, inputs, 1, 1)
+                norms.append((f"{name}.downsample.1", outputs))
+            inputs = outputs
+    for name, size in norms:
+        for part in ("weight", "bias", "running_mean", "running_var"):
+            draw(f"{name}.{part}", size)
+    draw("fc.weight", 1000, inputs)
+    torch.save(state, path)
+    return state
+
+
+def test_permuted_mnist_and_split_cifar_run(tmp_path, capsys):
+    write_mnist(tmp_path / "mnist", 5040, 30)
+    write_cifar(tmp_path / "cifar-100-python")
+    common = ["--tasks", "2", "--data", str(tmp_path), "--out", str(tmp_path / "runs"), "--set", "reference_batch=8"]
+    result = ran(capsys, "permuted-mnist", *common)
+    assert result["reduced"] == {"tasks": 2, "images": "substitute images", "reference_batch": 8}
+    assert result["published"] is None
+    result = ran(capsys, "split-cifar", "--subset", "5", *common)
+    assert result["reduced"]["subset"] == 5
+
+
+@pytest.mark.parametrize("benchmark", ["split-cub", "split-awa"])
+def test_image_benchmarks_run_and_say_how_they_are_reduced(benchmark, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("MDMT_CACHE", str(tmp_path / "cache"))
+    write_cub(tmp_path / "CUB_200_2011")
+    write_awa(tmp_path / "Animals_with_Attributes2")
+    common = ["--tasks", "1", "--data", str(tmp_path), "--out", str(tmp_path / "runs"), "--image-size", "8"]
+    result = ran(capsys, benchmark, "--method", "van", "--subset", "10", *common)
+    assert result["reduced"]["image_size"] == 8
+    assert result["reduced"]["images"] == "substitute images"
+    assert ("weights" in result["reduced"]) == (benchmark == "split-cub")
+
+
+def test_imagenet_weights_are_kernels_and_batch_norm_weights_only(tmp_path):
+    state = imagenet(tmp_path / "resnet18.pth")
+    net = backbones.resnet18()
+    backbones.load_imagenet(net, tmp_path / "resnet18.pth", seed=1)
+    assert torch.equal(net.conv.weight, state["conv1.weight"])
+    assert torch.equal(net.stages[2].shortcut[0].weight, state["layer2.0.downsample.0.weight"])
+    assert torch.equal(net.stages[7].norm2.bias, state["layer4.1.bn2.bias"])
+    assert net.norm.running_var.abs().max() == 0
+    assert net.drawn
+
+
+def test_files_that_are_no_weights_are_named(tmp_path, capsys):
+    imagenet(tmp_path / "narrow.pth", width=8)
+    (tmp_path / "text.pth").write_text("hello")
+    torch.save({"conv1.weight": torch.zeros(64, 3, 7, 7)}, tmp_path / "part.pth")
+    for name, message in (
+        ("narrow.pth", "has no 'conv1.weight' of shape (64, 3, 7, 7)"),
+        ("part.pth", "has no 'bn1.weight'"),
+        ("text.pth", "is no state dict of tensors"),
+    ):
+        with pytest.raises(ValueError) as raised:
+            backbones.load_imagenet(backbones.resnet18(), tmp_path / name, seed=1)
+        assert message in str(raised.value)
+    assert main(["run", "split-cub", "--weights", str(tmp_path / "none.pth")]) == 2
+    assert "none.pth" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["folder"], "folder needs --data DIR"),
+        (["permuted-digits", "--subset", "5"], "it takes neither --data nor --subset"),
+        (["split-cifar", "--image-size", "16"], "image_size=16: split-cifar"),
+        (["split-cub", "--image-size", "2"], "8 or more is needed"),
+        (["permuted-mnist", "--weights", "x.pth"], "--weights is for the ResNet-18"),
+        (["split-cub", "--tasks", "18"], "tasks=18: split-cub takes 1 to 17"),
+        (
+            ["split-awa", "--data", "nowhere"],
+            "awa2 is not in nowhere: run `mdmt data fetch awa2`, or download https://",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_path_decides_nothing_and_a_subset_does():
+    plain = resolve("split-cifar", "er", data="a")
+    assert config_hash(plain) == config_hash(resolve("split-cifar", "er", data="b"))
+    assert config_hash(plain) != config_hash(resolve("split-cifar", "er", data="a", subset=5))
+
+
+def test_a_folder_of_images_in_one_command(tmp_path, capsys, monkeypatch):
+    from PIL import Image
+
+    monkeypatch.setenv("MDMT_CACHE", str(tmp_path / "cache"))
+    for task in ("garden", "sea"):
+        for number, colour in enumerate(("red", "green", "blue")):
+            place = tmp_path / "images" / task / colour
+            place.mkdir(parents=True)
+            for i in range(10):
+                pixel = [0, 0, 0]
+                pixel[number] = 200 + 5 * i
+                Image.new("RGB", (20, 16), tuple(pixel)).save(place / f"{i}.png")
+    result = ran(
+        capsys, "folder", "--data", str(tmp_path / "images"), "--image-size", "8", "--out", str(tmp_path / "runs"),
+        "--set", "epochs=3",
+    )  # fmt: skip
+    assert result["reduced"] is None
+    assert result["metrics"]["A_T"]["mean"] > 0.6

@@ -1,0 +1,295 @@
+"""`mdmt runs`: what lies in a folder is listed, shown and removed, whatever state it is in; runs of earlier releases load."""
+
+import csv
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import mdmt.experiments.run
+from mdmt.cli.app import main
+from mdmt.experiments.config import config_hash, resolve
+from mdmt.experiments.run import run
+from mdmt.experiments.store import folder_of, held, read_config, read_record, read_steps
+from mdmt.steps import from_csv, stride
+from support.helpers import small_stream
+
+RELEASES = sorted(Path(__file__).parent.parent.joinpath("fixtures").glob("runs-*"))
+RELEASE = RELEASES[0]
+
+
+class Enough(Exception):
+    pass
+
+
+@pytest.fixture
+def out(tmp_path):
+    """The runs of the first release, to change at will."""
+    shutil.copytree(RELEASE, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def printed(capsys, *arguments, code=0):
+    assert main(list(map(str, arguments))) == code
+    return capsys.readouterr()
+
+
+def listed(capsys, out):
+    return {
+        run["label"] or run["path"]: run
+        for run in json.loads(printed(capsys, "runs", "list", out, "--json").out)["runs"]
+    }
+
+
+def folder(out, method):
+    return next((out / "split-digits" / method).glob("*/*"))
+
+
+# Runs of a release.
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
+def test_a_release_is_listed_shown_and_read(release, capsys):
+    found = listed(capsys, release)
+    assert [(run["state"], run["seed"]) for run in found.values()] == [("unfinished", 1235), ("finished", 1234)]
+    unfinished, finished = found.values()
+    assert unfinished["at"] == {"task": 2, "step": 20, "of_task": True}
+    record = read_record(Path(finished["path"]))
+    assert finished["A_T"] == record["metrics"]["A_T"]
+    assert finished["bytes"] == sum(p.stat().st_size for p in Path(finished["path"]).rglob("*") if p.is_file())
+    for about in found.values():
+        assert about["benchmark"] == "split-digits"
+        path = Path(about["path"])
+        assert (
+            path.parent.name
+            == config_hash(read_config(path))
+            == config_hash(json.loads((path / "config.json").read_text()))
+        )
+    shown = printed(capsys, "runs", "show", "er/", "--out", release).out
+    assert "checkpoint at task 2, step 20" in shown
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
+def test_a_release_goes_on(release, tmp_path):
+    shutil.copytree(release, tmp_path / "runs")
+    finished, unfinished = (folder(tmp_path / "runs", name) for name in ("mdmt-r", "er"))
+    steps = []
+    before = (finished / "record.json").read_bytes()
+    assert run(read_config(finished), tmp_path / "runs", on_step=steps.append) == json.loads(before)
+    assert steps == []  # read, not run
+    record = run(read_config(unfinished), tmp_path / "runs", on_step=lambda learner: steps.append(learner.done))
+    assert steps == list(range(21, 81))
+    assert (record["finished"], record["steps"], len(read_steps(unfinished))) == (True, 160, 160)
+    assert not (unfinished / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
+def test_a_release_is_reported(release, tmp_path, capsys):
+    shutil.copytree(release, tmp_path / "runs")
+    printed(capsys, "report", tmp_path / "runs", "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    record = read_record(folder(tmp_path / "runs", "mdmt-r"))
+    assert f"{100 * record['metrics']['A_T']:.2f}" in page
+    assert "1 of 2 tasks learned at its last checkpoint" in page  # of the unfinished one
+
+
+# Listing.
+
+
+def test_whatever_is_damaged_or_foreign_is_listed_with_the_reason(out, capsys):
+    good, stopped = folder(out, "mdmt-r"), folder(out, "er")
+    for number, (name, content) in enumerate(
+        [("config.json", "{"), ("config.json", "[1]"), ("record.json", '{"finished": true}'), ("record.json", "")]
+    ):
+        copy = good.with_name(str(number))
+        shutil.copytree(good, copy)
+        (copy / name).write_text(content)
+    shutil.copytree(stopped, stopped.with_name("9"))
+    for path in (stopped.with_name("9") / "checkpoint").glob("*.json"):
+        path.write_bytes(b"\xff\x00")
+    (stopped / "checkpoint" / "state.json").write_text("{")  # the one before it is read
+    (out / "model").mkdir()
+    (out / "model" / "config.json").write_text('{"architectures": []}')
+    (out / ".hidden").mkdir()
+    (out / ".hidden" / "config.json").write_text("{")
+    (good.with_name("8")).mkdir()
+    (good.with_name("8") / ".lock").touch()
+    (out / "notes.txt").write_text("mine")
+    found = {
+        Path(run["path"]).name: run for run in json.loads(printed(capsys, "runs", "list", out, "--json").out)["runs"]
+    }
+    assert {name: run["state"] for name, run in found.items()} == {
+        "0": "damaged", "1": "damaged", "2": "damaged", "3": "damaged", "9": "damaged", "model": "foreign",
+        "8": "unfinished", "1234": "finished", "1235": "unfinished",
+    }  # fmt: skip
+    assert all(run["reason"] for run in found.values() if run["state"] in ("damaged", "foreign"))
+    assert found["1235"]["at"] == {"task": 1, "step": 80, "of_task": False}
+    text = printed(capsys, "runs", "list", out).out
+    assert "config.json is damaged: it is no JSON object" in text
+    assert "9 runs" in text
+
+
+def test_a_narrow_screen_shows_all_columns(out, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = printed(capsys, "runs", "list", out).out.splitlines()
+    assert all(len(line) <= 60 for line in lines)
+    assert any(f"{folder(out, 'mdmt-r').parent.name}/1234" in line and "finished 94.50" in line for line in lines)
+    shown = printed(capsys, "runs", "show", "er/", "--out", out).out.splitlines()
+    assert [line for line in shown if len(line) > 60] == [str(folder(out, "er"))]  # to be copied whole
+
+
+def test_nothing_there(tmp_path, capsys):
+    assert "no runs in" in printed(capsys, "runs", "list", tmp_path).out
+    assert "is no folder" in printed(capsys, "runs", "list", tmp_path / "none", code=2).err
+
+
+# Showing.
+
+
+def test_show(out, capsys):
+    record = read_record(folder(out, "mdmt-r"))
+    text = printed(capsys, "runs", "show", "mdmt-r", "--out", out).out
+    assert "mdmt-r[memory=2,reference_batch=8] on split-digits, seed 1234: finished" in text
+    assert f"{100 * record['metrics']['A_T']:.2f}" in text
+    assert "mean_j a[T][j]" in text
+    matrix = text[text.index("accuracy (%)") : text.index("drift")].splitlines()[2:4]
+    rows = [[f"{100 * a:.1f}" for a in row if a is not None] for row in record["accuracy"]]
+    assert [line.split() for line in matrix] == [[str(i), *row] for i, row in enumerate(rows, 1)]
+    assert f"{record['drift'][1][0]:.3f}" in text
+    for told in ("160 steps", f"torch {record['versions']['torch']}", "lr=0.03", "memory=Ring 2"):
+        assert told in text
+    whole = json.loads(printed(capsys, "runs", "show", "mdmt-r", "--out", out, "--json").out)
+    assert whole["record"] == record
+    assert whole["config"]["seed"] == 1234
+
+
+def test_the_steps_are_a_table_for_programs(out, capsys):
+    text = printed(capsys, "runs", "show", "mdmt-r", "--out", out, "--csv").out
+    assert text == (folder(out, "mdmt-r") / "steps.csv").read_text()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(int(row["task"]), int(row["step"])) for row in rows] == [(t, s) for t in (1, 2) for s in range(1, 81)]
+    seconds = [float(row["seconds"]) for row in rows]
+    assert seconds == sorted(seconds)
+    assert float(rows[0]["loss"]) > float(rows[79]["loss"]) > 0
+    unfinished = printed(capsys, "runs", "show", "er/", "--out", out, "--csv").out
+    assert len(from_csv(unfinished)) == 100
+    assert json.loads(printed(capsys, "runs", "show", "er/", "--out", out, "--json").out)["record"]["finished"] is False
+
+
+def test_of_a_long_task_evenly_spaced_steps_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("mdmt.steps.KEPT", 3)
+    learner = mdmt.Learner(mdmt.backbones.mlp(784, 4), mdmt.VAN())
+    learner.run(small_stream("permuted-digits", tasks=2, train=100))
+    assert [(task, step) for task, step, *_ in learner.steps_kept] == [(t, s) for t in (1, 2) for s in (1, 5, 9, 10)]
+    assert stride(3) == 1
+
+
+def test_what_names_a_run(out, capsys):
+    run_folder = folder(out, "er")
+    for name in (run_folder, run_folder.parent, run_folder.parent.name, f"{run_folder.parent.name}/1235", "1235"):
+        assert json.loads(printed(capsys, "runs", "show", name, "--out", out, "--json").out)["path"] == str(run_folder)
+    assert "names 2 runs" in printed(capsys, "runs", "show", "split-digits", "--out", out, code=2).err
+    assert "no run 'nothing'" in printed(capsys, "runs", "show", "nothing", "--out", out, code=2).err
+    (run_folder / "config.json").write_text("{")
+    err = printed(capsys, "runs", "show", "er/", "--out", out, code=2).err
+    assert "cannot be shown: damaged: config.json" in err
+    assert err.count("\n") == 1
+
+
+# Removing.
+
+
+def test_remove_asks_and_takes_empty_folders_along(out, capsys, monkeypatch):
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    printed(capsys, "runs", "remove", "er/", "--out", out)
+    assert folder(out, "er").exists()
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: True)
+    assert "removed" in printed(capsys, "runs", "remove", "er/", "--out", out).out
+    assert [path.name for path in (out / "split-digits").iterdir()] == ["mdmt-r"]
+    (folder(out, "mdmt-r") / "notes.txt").write_text("mine")
+    printed(capsys, "runs", "remove", "mdmt-r", "--yes", "--out", out)
+    assert [path.name for path in out.rglob("*") if path.is_file()] == ["notes.txt"]
+
+
+def test_remove_without_an_answer_is_one_line(out, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    place = folder(out, "er")
+    assert f"mdmt: {place} stays: nobody answered" in printed(capsys, "runs", "remove", place, code=2).err
+    assert (place / "config.json").exists()
+
+
+def test_remove_refuses_what_a_process_holds_and_what_is_not_ours(out, capsys):
+    place = folder(out, "er")
+    with held(place):
+        err = printed(capsys, "runs", "remove", "er/", "--yes", "--out", out, code=2).err
+    assert "in use by another process" in err
+    assert (place / "checkpoint" / "state.json").exists()
+    (out / "model").mkdir()
+    (out / "model" / "config.json").write_text('{"architectures": []}')
+    assert "is not a run of mdmt" in printed(capsys, "runs", "remove", out / "model", "--yes", code=2).err
+    assert (out / "model" / "config.json").exists()
+
+
+# TensorBoard.
+
+
+def scalars(place):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(place))
+    read.Reload()
+    return {tag: [(e.step, pytest.approx(e.value)) for e in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
+
+
+def small_run(monkeypatch, out):
+    monkeypatch.setattr(
+        mdmt.experiments.run, "stream_for", lambda config, **_: small_stream("permuted-digits", tasks=config["tasks"])
+    )
+    config = resolve("permuted-digits", "van", tasks=2)
+    return config, folder_of(config, out)
+
+
+def test_event_files_hold_loss_and_accuracies(tmp_path, monkeypatch, capsys):
+    place = small_run(monkeypatch, tmp_path)[1]
+    arguments = ["run", "--method", "van", "--tasks", "2", "--out", str(tmp_path), "--quiet"]
+    assert main(arguments) == 0
+    assert not (place / "tensorboard").exists()
+    assert main([*arguments, "--log", "tensorboard"]) == 0  # of a run that is finished
+    record, kept, found = read_record(place), read_steps(place), scalars(place / "tensorboard")
+    assert found["loss"] == [(i, row[2]) for i, row in enumerate(kept, 1)]
+    assert found["A_t"] == [(1, record["accuracy"][0][0]), (2, record["metrics"]["A_T"])]
+    assert found["accuracy/task 01"] == [(1, record["accuracy"][0][0]), (2, record["accuracy"][1][0])]
+    assert main([*arguments, "--log", "tensorboard", "--fresh"]) == 0
+    assert scalars(place / "tensorboard") == found
+    assert not list(place.glob("tmp*"))
+
+
+def test_events_of_a_task_are_there_when_the_next_begins(tmp_path, monkeypatch):
+    from mdmt.experiments.tensorboard import also
+
+    def stop(learner):
+        if learner.current == 1 and learner.done == 2:
+            raise Enough
+
+    config, place = small_run(monkeypatch, tmp_path)
+    with pytest.raises(Enough):
+        run(config, tmp_path, on_step=also(folder_of(config, tmp_path), stop))
+    found = scalars(place / "tensorboard")
+    assert [step for step, _ in found["loss"]] == [1, 2, 3, 4]
+    assert [step for step, _ in found["A_t"]] == [1]
+
+
+def test_without_the_package_one_line_says_what_to_install(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    err = printed(capsys, "run", "--tasks", "1", "--out", tmp_path, "--log", "tensorboard", code=2).err
+    assert "pip install 'mdmt[tensorboard]'" in err
+    assert list(tmp_path.iterdir()) == []
+    assert "--log csv: must be tensorboard" in printed(capsys, "run", "--log", "csv", "--out", tmp_path, code=2).err

@@ -1,0 +1,185 @@
+"""`mdmt tune`: settings are chosen on held-out tasks, and on nothing else."""
+
+import json
+
+import pytest
+
+import mdmt.experiments.run
+import mdmt.experiments.sweep
+from mdmt import benchmarks
+from mdmt.cli.app import main
+from mdmt.experiments.config import config_hash, resolve, stream_for
+from mdmt.experiments.run import run
+from mdmt.experiments.spaces import SPACES
+from mdmt.experiments.sweep import Outcome
+from mdmt.methods import METHODS
+from support.formats import write_awa, write_cifar, write_cub, write_mnist
+from support.helpers import small_stream
+
+HELD_OUT = [b.name for b in benchmarks.BENCHMARKS.values() if b.held_out]
+
+DATA = {
+    "mnist": (write_mnist, "mnist"), "cifar100": (write_cifar, "cifar-100-python"),
+    "cub": (write_cub, "CUB_200_2011"), "awa2": (write_awa, "Animals_with_Attributes2"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Runs are done in this process, on a few examples of each task."""
+
+    def sweep(configs, out, *_, **__):
+        for config in configs:
+            try:
+                yield Outcome(config, run(config, out))
+            except FloatingPointError as error:
+                yield Outcome(config, None, str(error))
+
+    def small(config, **_):
+        return small_stream(
+            "permuted-digits", tasks=3, seed=config["seed"], cross_validation=config["cross_validation"]
+        )
+
+    monkeypatch.setattr(mdmt.experiments.sweep, "sweep", sweep)
+    monkeypatch.setattr(mdmt.experiments.run, "stream_for", small)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def tune(capsys, out, *more, code=0):
+    assert main(["tune", "permuted-digits", "--out", str(out), *more]) == code
+    return capsys.readouterr()
+
+
+@pytest.mark.parametrize("benchmark", HELD_OUT)
+def test_held_out_tasks_share_nothing_with_the_others(benchmark, tmp_path, monkeypatch):
+    """Neither classes nor orders of pixels, nor names."""
+    monkeypatch.setenv("MDMT_CACHE", str(tmp_path / "cache"))
+    bench = benchmarks.find(benchmark)
+    if bench.data:
+        write, folder = DATA[bench.data]
+        write(tmp_path / folder)
+    options = {"data": str(tmp_path)} if bench.data else {}
+    options |= {"image_size": 8} if bench.image_size else {}
+    for seed in (1234, 1235):
+        apart, measured = (
+            stream_for(resolve(benchmark, "van", seed=seed, cross_validation=held_out, **options))
+            for held_out in (True, False)
+        )
+        assert (len(apart), len(measured)) == (3, bench.tasks)
+        assert not {t.name for t in apart} & {t.name for t in measured}
+        assert apart.reduced["cross_validation"] is True
+        if bench.name.startswith("permuted"):
+            orders = [{tuple(t.view.order.tolist()) for t in stream} for stream in (apart, measured)]
+            assert not orders[0] & orders[1]
+        else:
+            classes = [{c for t in stream for c in t.classes} for stream in (apart, measured)]
+            assert not classes[0] & classes[1]
+
+
+def test_the_best_point_comes_first_and_can_be_used(here, tmp_path, capsys):
+    found = json.loads(tune(capsys, tmp_path, "--method", "van", "--grid", "lr=1e-6,0.1,1e30", "--json").out)
+    assert [row["settings"] for row in found["rows"]] == [{"lr": "0.1"}, {"lr": "1e-6"}]
+    assert found["best"] == {"lr": "0.1"}
+    accuracies = [row["metrics"]["A_T"]["mean"] for row in found["rows"]]
+    assert accuracies == sorted(accuracies, reverse=True)
+    assert {(f["label"], f["seed"]) for f in found["failed"]} == {("van[lr=1e30]", 1234)}
+    for row in found["rows"]:
+        assert row["published"] is None
+        for folder in row["runs"]:
+            with open(f"{folder}/record.json") as file:
+                record = json.load(file)
+            assert [task["name"] for task in record["tasks"]] == [f"permutation {n}" for n in (11, 12, 13)]
+    text = tune(capsys, tmp_path, "--method", "van", "--grid", "lr=1e-6,0.1", "--set", "epochs=1", "--quiet").out
+    lines = text.splitlines()
+    assert lines[0] == "van on the held-out tasks of permuted-digits, seed 1234"
+    assert lines[1].split() == ["lr", "A_3", "(%)", "F_3", "seconds"]
+    assert [line.split()[0] for line in lines[2:4]] == ["0.1", "1e-6"]
+    assert lines[-1] == "mdmt run permuted-digits --method van --set epochs=1 --set lr=0.1"
+
+
+def test_the_command_for_the_best_keeps_the_options(here, tmp_path, capsys):
+    printed = tune(capsys, tmp_path, "--method", "van", "--grid", "lr=0.1", "--threads", "2", "--tasks", "2").out
+    assert printed.endswith("mdmt run permuted-digits --method van --set lr=0.1 --threads 2\n")
+
+
+def test_points_are_the_product_or_drawn_from_it(here, tmp_path, capsys):
+    arguments = ["--method", "ewc", "--grid", "lr=0.01,0.1", "--grid", "strength=1,10", "--json"]
+    whole = json.loads(tune(capsys, tmp_path, *arguments).out)["rows"]
+    points = {(row["settings"]["lr"], row["settings"]["strength"]) for row in whole}
+    assert points == {("0.01", "1"), ("0.01", "10"), ("0.1", "1"), ("0.1", "10")}
+    some = json.loads(tune(capsys, tmp_path, *arguments, "--points", "2").out)["rows"]
+    assert len(some) == 2
+    assert some == json.loads(tune(capsys, tmp_path, *arguments, "--points", "2").out)["rows"]
+    alone = json.loads(tune(capsys, tmp_path, "--method", "ewc", "--grid", "strength", "--points", "1", "--json").out)
+    assert {row["settings"]["strength"] for row in alone["rows"]} <= set(SPACES["ewc"]["strength"].value)
+
+
+def test_a_point_that_lacks_a_seed_is_not_the_best():
+    from mdmt.experiments.comparison import spread
+    from mdmt.experiments.tune import ranked
+
+    rows = [
+        {"seeds": [1], "metrics": {"A_T": spread([0.9])}},
+        None,
+        {"seeds": [1, 2], "metrics": {"A_T": spread([0.5, 0.5])}},
+    ]
+    found = ranked(rows, [{"lr": 1}, {"lr": 2}, {"lr": 3}], seeds=2)
+    assert [row["settings"]["lr"] for row in found] == [3, 1]
+
+
+def test_workers_do_the_runs_and_finished_ones_are_read(tmp_path, capsys):
+    arguments = ["--method", "van", "--grid", "lr=0.1", "--tasks", "1", "--workers", "1"]
+    out, err = tune(capsys, tmp_path, *arguments)
+    assert "1 point x 1 seed on 1 held-out tasks" in err
+    assert "started" in err
+    again = tune(capsys, tmp_path, *arguments)
+    assert again.out == out
+    assert "started" not in again.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["split-digits"], "split-digits has no held-out tasks to choose settings on; these have: permuted-digits"),
+        (["folder", "--data", "x"], "folder has no held-out tasks"),
+        (
+            ["--method", "van", "--grid", "strength=1"],
+            "setting 'strength' is unknown; van on permuted-digits takes batch",
+        ),
+        (["--grid", "nothing"], "--grid nothing: write it as key=a,b,c, or one of class_margin, scale alone"),
+        (["--grid", "lr="], "--grid lr=: write it as key=a,b,c"),
+        (["--grid", "lr=0.1", "--set", "lr=0.2"], "lr is set to one value already"),
+        (["--grid", "lr=x"], "lr=x: must be a number"),
+        (["--tasks", "4"], "tasks=4: permuted-digits takes 1 to 3 held-out ones"),
+        (["--workers", "0", "--grid", "lr=0.1"], "--workers 0"),
+        (["--checkpoint-every", "x", "--grid", "lr=0.1,0.2"], "mdmt: checkpoint-every x: must be a number of steps"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["tune", *arguments, "--quiet"]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_every_method_has_a_grid_of_settings_that_it_takes():
+    assert set(SPACES) == set(METHODS)
+    for name, cells in SPACES.items():
+        for key, cell in cells.items():
+            for value in cell.value:
+                resolve("permuted-mnist", name, settings={key: value})
+            assert cell.source == ("published" if name == "mdmt-r" else "ours")
+    published = {key: list(cell.value) for key, cell in SPACES["mdmt-r"].items()}
+    assert published["task_margin"] == [0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5]
+    assert published["class_margin"] == [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1]
+    assert published["scale"] == [12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64]
+
+
+def test_configs_from_before_keep_their_folder():
+    config = resolve("permuted-digits", "van")
+    older = {key: value for key, value in config.items() if key != "cross_validation"}
+    assert config_hash(config) == config_hash(older)
+    assert config_hash(resolve("permuted-digits", "van", tasks=3)) != config_hash(
+        resolve("permuted-digits", "van", cross_validation=True)
+    )

@@ -1,0 +1,213 @@
+"""A method of one's own: the guide's code runs as printed, and DER++ and ER-ACE compute what their papers say."""
+
+import json
+import math
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from examples.der import DERPP
+from examples.er_ace import ERACE
+
+import mdmt
+from mdmt import memory
+from mdmt.cli.app import main
+from mdmt.experiments.config import config_hash, resolve
+from mdmt.methods import VAN
+from support.helpers import small_stream
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "add-a-method.md").read_text()
+MODULE, TEST = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+
+
+@pytest.fixture
+def guide(tmp_path, monkeypatch):
+    """A folder of its own with the guide's module in it, as a person has it."""
+    (tmp_path / "mymodule.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setitem(sys.modules, "mymodule", None)  # so that it is gone again afterwards
+    del sys.modules["mymodule"]
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", re.findall(r"^mdmt (run .*)$", GUIDE, re.MULTILINE))
+def test_the_guides_commands_run(command, guide, capsys):
+    assert main([*shlex.split(command), "--tasks", "2", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["metrics"]["A_T"]["mean"] > 0.8
+    assert list(guide.glob("runs/permuted-digits/mymodule.MyMethod/*/1234/record.json"))
+
+
+def test_a_method_that_was_edited_is_another_run(guide, monkeypatch):
+    before = resolve("permuted-digits", "mymodule:MyMethod")
+    assert config_hash(resolve("permuted-digits", "mymodule:MyMethod")) == config_hash(before)
+    monkeypatch.delitem(sys.modules, "mymodule")
+    (guide / "mymodule.py").write_text(MODULE + "# edited\n")
+    assert config_hash(resolve("permuted-digits", "mymodule:MyMethod")) != config_hash(before)
+    monkeypatch.delitem(sys.modules, "mymodule")
+    (guide / "mymodule.py").write_text("def (")
+    with pytest.raises(ValueError, match="method 'mymodule:MyMethod' cannot be loaded"):
+        resolve("permuted-digits", "mymodule:MyMethod")
+
+
+def test_the_guides_module_is_as_short_as_it_says(guide):
+    code = [line for line in MODULE.splitlines() if line.strip()]
+    assert 15 <= len(code) <= 20
+
+
+def test_the_guides_tests_pass(guide):
+    names = {}
+    exec(compile(TEST, "the guide's tests", "exec"), names)
+    names["test_strength_0_is_plain_rehearsal"]()
+    names["test_saving_changes_nothing"](guide / "model")
+
+
+@pytest.mark.parametrize(
+    ("folder", "method"), [("", "examples.der:DERPP"), ("examples", "der:DERPP"), ("", "examples.er_ace:ERACE")]
+)
+def test_the_examples_run_by_name(folder, method, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT / folder)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    small = ["--tasks", "2", "--set", "reference_batch=4", "--set", "batch=40", "--set", "memory=5"]
+    assert main(["run", "split-digits", "--method", method, *small, "--out", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == method
+    assert main(["run", "split-digits", "--method", f"{method}[reference_batch=0]", "--out", str(tmp_path)]) == 2
+
+
+def learner_of(method, seed=3, kind="mlp", **more):
+    net = mdmt.backbones.mlp(784, 32) if kind == "mlp" else mdmt.backbones.reduced_resnet18(1, 2)
+    return mdmt.Learner(net, method, **{"memory": memory.Reservoir(100), "seed": seed} | more)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_less_is_forgotten_than_without_memory(seed):
+    """One head for ten digits, two at a time: without a memory only the last two are known when no task is given."""
+    stream = small_stream(tasks=5, train=200, test=60, heads="shared")
+    free = {}
+    for method in (VAN(), DERPP(reference_batch=32), ERACE(reference_batch=32)):
+        record = learner_of(method, seed, epochs=2).run(stream)
+        free[type(method)] = sum(record.accuracy_task_free[-1]) / 5
+    assert free[VAN] < 0.25
+    assert free[DERPP] > 0.5
+    assert free[ERACE] > 0.5
+
+
+@pytest.mark.parametrize("outputs", [0, 10])  # the head grows task by task, or is there from the start
+@pytest.mark.parametrize("policy", [memory.Reservoir(20), memory.Ring(3), memory.AtTaskEnd(3)])
+@pytest.mark.parametrize("make", [DERPP, ERACE])
+def test_same_bits_with_and_without_saving(make, policy, outputs, tmp_path):
+    kind = "resnet" if policy.observes else "mlp"  # two steps do not fill batch norm's running statistics
+    fresh = lambda: learner_of(  # noqa: E731
+        make(reference_batch=8), memory=memory.make(policy.spec), outputs=outputs, kind=kind, lr=0.03
+    )
+    straight, saved = fresh(), fresh()
+    for task in small_stream(tasks=3, train=20):
+        straight.learn(task)
+        saved.learn(task)
+        saved.save(tmp_path)
+        saved = mdmt.Learner.load(tmp_path, method=make(reference_batch=8))
+    assert saved.model.sha256() == straight.model.sha256()
+
+
+def plain_cross_entropy(scores, label, rows):
+    return math.log(sum(math.exp(scores[r]) for r in rows)) - scores[label]
+
+
+@pytest.mark.parametrize("kind", ["mlp", "resnet"])
+@pytest.mark.parametrize("heads", ["shared", "per-task"])
+@pytest.mark.parametrize("policy", [memory.Reservoir(30), memory.Ring(5)])
+def test_der_follows_the_gradient_of_its_loss(policy, heads, kind):
+    """Cross entropy + alpha MSE + beta cross entropy, written out sample by sample on the same three batches."""
+    method = DERPP(alpha=0.7, beta=0.4, reference_batch=12)
+    learner = learner_of(method, kind=kind, heads=heads, memory=memory.make(policy.spec), lr=0.03)
+    tasks = small_stream(tasks=3, heads=heads).tasks
+    for task in tasks:
+        learner.learn(task)
+    model = learner.model
+    assert len(model.head_of_class) == 8  # grown from 2 by 4, two rows free
+    model.backbone.train()
+    dark, plain, new = (
+        learner.memory.sample(12), learner.memory.sample(12), learner.read(tasks[2], torch.arange(0, 40, 4)),
+    )  # fmt: skip
+    assert set(dark.tasks.tolist()) == {0, 1, 2}
+    draws = iter([dark, plain])
+    learner.memory.sample = lambda count: next(draws)
+
+    def cross_entropy(batch):
+        total = 0.0
+        for scores, label, head in zip(
+            model.scores(model.features(batch.inputs)), batch.labels, method.heads(batch), strict=True
+        ):
+            rows = (model.head_of_class == head).nonzero()[:, 0]
+            total = total + scores[rows].exp().sum().log() - scores[label]
+        return total / len(batch)
+
+    def to_stored(batch):
+        total = 0.0
+        for scores, stored, task in zip(
+            model.scores(model.features(batch.inputs)), batch.features, batch.tasks, strict=True
+        ):
+            then = [row for known in learner.tasks[: task + 1] for row in known.rows.tolist()]
+            total = total + sum((scores[row] - stored[row]) ** 2 for row in then) / len(then)
+        return total / len(batch)
+
+    expected = model.gradient(0.7 * to_stored(dark) + 0.4 * cross_entropy(plain) + cross_entropy(new))
+    found = method.gradient(new)
+    assert expected.isfinite().all()
+    assert torch.allclose(found, expected, atol=1e-5 * expected.abs().max())
+
+
+def test_der_stores_the_logits_of_the_pass_that_taught_an_example():
+    learner, logits = learner_of(DERPP(reference_batch=8), lr=0.03), {}
+    step = learner.method.step
+
+    def follow(batch):
+        with torch.no_grad():
+            for image, scores in zip(
+                batch.inputs, learner.model.scores(learner.model.features(batch.inputs)), strict=True
+            ):
+                logits[image.numpy().tobytes()] = scores
+        step(batch)
+
+    learner.method.step = follow
+    learner.run(small_stream(tasks=2))
+    held = learner.memory.sample(100)
+    assert len(held) == 80
+    for image, task, stored in zip(held.inputs, held.tasks, held.features, strict=True):
+        in_use = 2 * (int(task) + 1)
+        assert torch.allclose(stored[:in_use], logits[image.numpy().tobytes()][:in_use], atol=1e-6)
+        assert stored[in_use:].isnan().all()
+
+
+@pytest.mark.parametrize("heads", ["shared", "per-task"])
+def test_er_ace_new_examples_compete_among_the_classes_present(heads):
+    learner = learner_of(ERACE(reference_batch=8), heads=heads)
+    tasks = small_stream(tasks=3, heads=heads).tasks
+    for task in tasks:
+        learner.learn(task)
+    method, model = learner.method, learner.model
+    labels = tasks[2].train.labels
+    both, one = torch.arange(0, 40, 4), (labels == 1).nonzero()[:5, 0]
+    assert len(labels[both].unique()) == 2
+    old = learner.memory.sample(8)
+    seen = [row for known in learner.tasks for row in known.rows.tolist()]
+    assert len(seen) == 6 < len(model.head_of_class)
+    for index in (both, one):
+        new = learner.read(tasks[2], index)
+        learner.memory.sample = lambda count: old
+        means = []
+        for batch, rows in ((new, set(new.labels.tolist())), (old, seen)):
+            with torch.no_grad():
+                features = model.features(batch.inputs)
+                scores = model.scores(features).double().tolist()
+            method.incoming = new
+            expected = [plain_cross_entropy(s, y, rows) for s, y in zip(scores, batch.labels.tolist(), strict=True)]
+            assert method.loss(features, batch).tolist() == pytest.approx(expected, abs=1e-5)
+            means.append(model.gradient(method.loss(model.features(batch.inputs), batch).mean()))
+        method.incoming = None
+        assert torch.allclose(method.gradient(new), means[0] + means[1], atol=1e-6)

@@ -1,0 +1,394 @@
+"""Each method against a slow, plain account of what it does."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import mdmt
+from mdmt import memory
+from mdmt.methods import AGEM, ER, EWC, GEM, MAS, MEGA, MER, PI, Joint, RWalk
+from mdmt.methods.gem import solve
+from mdmt.methods.mega import best_angle, turned
+from mdmt.opening import open_task
+from mdmt.tasks import Batch
+from support.helpers import small_stream
+
+
+def tiny(method, kept=None, **more):
+    """A network of a few hundred weights, slow loops over which are quick."""
+    settings = {"lr": 0.05, "heads": "shared", "seed": 2} | more
+    return mdmt.Learner(mdmt.backbones.mlp(20, 6), method, memory=memory.Ring(3) if kept is None else kept, **settings)
+
+
+def tiny_tasks(count=3, examples=45):
+    rng = np.random.default_rng(0)
+    tasks = []
+    for k in range(count):
+        x = rng.normal(size=(examples, 20)).astype(np.float32)
+        y = (x @ rng.normal(size=(20, 3))).argmax(1)
+        tasks.append(mdmt.Task(f"t{k}", x, y, test=(x, y), classes=[0, 1, 2]))
+    return tasks
+
+
+class Path:
+    """Follows a learner step by step: the gradient of its cross entropy and its weights before and after."""
+
+    def __init__(self, learner):
+        self.steps, self.learner = [], learner
+        step = learner.method.step
+
+        def followed(batch):
+            before = learner.model.flat.detach().tolist()
+            step(batch)
+            g = learner.method.task_gradient.tolist()
+            self.steps.append((g, before, learner.model.flat.detach().tolist()))
+
+        learner.method.step = followed
+
+    def take(self):
+        steps, self.steps = self.steps, []
+        return steps
+
+
+def scaled(values):
+    low, high = min(values), max(values)
+    return [(v - low) / (high - low) for v in values]
+
+
+def test_pi_importances():
+    learner = tiny(PI(strength=0.02, damping=1e-3))
+    path, expected = Path(learner), None
+    for task in tiny_tasks():
+        learner.learn(task)
+        steps = path.take()
+        n = len(steps[0][0])
+        expected = expected or [0.0] * n
+        for i in range(n):
+            omega = sum(-g[i] * (after[i] - before[i]) for g, before, after in steps)
+            moved = steps[-1][2][i] - steps[0][1][i]
+            expected[i] += max(0.0, omega / (1e-3 + moved**2))
+        assert learner.method.importance.tolist() == pytest.approx(expected, rel=2e-2, abs=1e-4)
+    assert max(expected) > 0.1
+
+
+@pytest.mark.parametrize("window", [2, 100])  # several windows in a task of 5 steps, and none
+def test_ewc_importances(window):
+    learner = tiny(EWC(strength=5.0, window=window))
+    path, fisher = Path(learner), None
+    for task in tiny_tasks():
+        learner.learn(task)
+        gradients = [g for g, _, _ in path.take()]
+        n = len(gradients[0])
+        fisher = fisher or [0.0] * n
+        windows = [gradients[k : k + window] for k in range(0, len(gradients) - window, window)]
+        for w in windows or [gradients]:
+            fisher = [0.1 * fisher[i] + 0.9 * sum(g[i] ** 2 for g in w) / len(w) for i in range(n)]
+        assert learner.method.importance.tolist() == pytest.approx(scaled(fisher), rel=1e-4, abs=1e-6)
+
+
+def test_ewc_as_in_the_paper_has_one_penalty_per_task():
+    learner = tiny(EWC(reading="paper", strength=0.7, samples=9))
+    fishers, anchors = [], []
+    for task in tiny_tasks():
+        learner.learn(task)
+        learner.task = task
+        picked = learner.sample_of_task(9)
+        learner.task = None
+        squares = torch.zeros_like(learner.model.flat)
+        for i in picked.tolist():
+            squares += learner.method.grad(learner.read(task, torch.tensor([i])))[1].square() / 9
+        fishers.append(squares)
+        anchors.append(learner.model.flat.detach().clone())
+    with torch.no_grad():
+        learner.model.flat.add_(0.1)
+    theta = learner.model.flat.detach()
+    expected = sum(0.7 * f * (theta - a) for f, a in zip(fishers, anchors, strict=True))
+    assert torch.allclose(learner.method.pull(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("reading", ["code", "paper"])
+def test_mas_importances(reading):
+    learner = tiny(MAS(strength=0.01, reading=reading))
+    total = None
+    for task in tiny_tasks():
+        learner.learn(task)
+        model, size = learner.model, len(task.train)
+        importance = torch.zeros_like(model.flat)
+        for start in range(0, size, 10 if reading == "code" else 1):
+            batch = learner.read(task, torch.arange(start, min(size, start + (10 if reading == "code" else 1))))
+            squares = sum(model.scores(model.features(x[None]))[0, c] ** 2 for x in batch.inputs for c in range(3))
+            importance += model.gradient(squares).abs()
+        importance = importance.detach() / size
+        total = importance if total is None or reading == "code" else total + importance
+        assert torch.allclose(learner.method.importance, total, atol=1e-4 * float(total.max()))
+
+
+@pytest.mark.parametrize("reading", ["code", "paper"])
+@pytest.mark.parametrize("window", [2, 100])
+def test_rwalk_importances(reading, window):
+    learner = tiny(RWalk(strength=0.5, window=window, reading=reading))
+    path, fisher, score = Path(learner), None, None
+    for number, task in enumerate(tiny_tasks()):
+        learner.learn(task)
+        steps = path.take()
+        n = len(steps[0][0])
+        fisher, score, gained = fisher or [0.0] * n, score or [0.0] * n, [0.0] * n
+        ends = list(range(window, len(steps) + 1, window)) or [len(steps)]
+        start = 0
+        for end in ends:
+            part, so_far = steps[start:end], steps[:end]
+            for i in range(n):
+                omega = sum(-g[i] * (after[i] - before[i]) for g, before, after in part)
+                distance = fisher[i] * (part[-1][2][i] - part[0][1][i]) ** 2
+                gained[i] += max(0.0, omega / (1e-3 + distance))
+                fisher[i] = 0.1 * fisher[i] + 0.9 * sum(g[i] ** 2 for g, _, _ in so_far) / (end - start)
+            start = end
+        if number == 0:
+            gained = [2 * s for s in gained]
+        kept = 1.0 if reading == "code" else 0.0
+        score = [kept * old + (old + new) / 2 for old, new in zip(score, gained, strict=True)]
+        expected = [f + s for f, s in zip(scaled(fisher), scaled(score), strict=True)]
+        assert learner.method.importance.tolist() == pytest.approx(expected, rel=2e-2, abs=2e-4)
+
+
+@pytest.mark.parametrize("method", [PI(), EWC(), MAS(), RWalk()])
+def test_the_pull_is_the_gradient_of_the_penalty(method):
+    learner = tiny(method)
+    learner.learn(tiny_tasks(1)[0])
+    method.begin_task()
+    method.importance = torch.rand(method.importance.shape, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        learner.model.flat.add_(0.3)
+    theta = learner.model.flat.detach().clone().requires_grad_()
+    penalty = method.strength * (method.importance * (theta - method.anchor).square()).sum()
+    (expected,) = torch.autograd.grad(penalty, theta)
+    assert torch.allclose(method.pull(), expected, atol=1e-6)
+
+
+def spied(learner, updates):
+    """Keep the update and the memory's gradient of every step."""
+    method = learner.method
+    plain_grad, plain_gradient, drawn = method.grad, method.gradient, []
+
+    def grad(*batches):
+        result = plain_grad(*batches)
+        drawn.append(result)
+        return result
+
+    def gradient(batch):
+        drawn.clear()
+        update = plain_gradient(batch)
+        updates.append((update, list(drawn)))
+        return update
+
+    method.grad, method.gradient = grad, gradient
+
+
+def test_a_gem_never_steps_against_the_memory():
+    learner, updates = tiny(AGEM(reference_batch=6)), []
+    spied(learner, updates)
+    for task in tiny_tasks(4):
+        learner.learn(task)
+    projected = 0
+    for update, seen in updates:
+        if len(seen) == 1:
+            assert torch.equal(update, seen[0][1])
+            continue
+        (_, r), (_, g) = seen
+        assert update @ r >= -1e-5 * r.norm() * g.norm()
+        if g @ r >= 0:
+            assert torch.equal(update, g)
+        else:
+            projected += 1
+            assert torch.allclose(update, g - (g @ r) / (r @ r) * r, atol=1e-6)
+    assert projected > 0
+
+
+def constraints(kind, rng):
+    count, size = rng.integers(1, 6), 30
+    rows = rng.normal(size=(count, size)) * rng.uniform(0.1, 10, size=(count, 1))
+    if kind == "duplicated":
+        rows = np.concatenate([rows, rows[:1], 2.0 * rows[-1:]])
+    if kind == "degenerate":
+        rows = np.concatenate([rows, rows.sum(0, keepdims=True), np.zeros((1, size)), -rows[:1]])
+    return torch.from_numpy(rows), torch.from_numpy(rng.normal(size=size))
+
+
+@pytest.mark.parametrize("kind", ["random", "duplicated", "degenerate"])
+@pytest.mark.parametrize("margin", [0.0, 0.5])
+@pytest.mark.parametrize("seed", range(10))
+def test_gem_solves_its_quadratic_program(kind, margin, seed):
+    """The conditions of Karush, Kuhn and Tucker, relative to the size of the numbers."""
+    rows, g = constraints(kind, np.random.default_rng(seed))
+    gram, products = rows @ rows.T, rows @ g
+    v = solve(gram, products, margin)
+    slack = gram @ v + products  # of the dual's gradient
+    size = float(gram.abs().max() + products.abs().max())
+    assert (v >= margin - 1e-12).all()
+    assert (slack >= -1e-6 * size).all()
+    assert ((v - margin) * slack).abs().max() <= 1e-6 * size * float(v.abs().max() + 1)
+    if margin == 0:
+        assert (rows @ (g + rows.T @ v) >= -1e-6 * size).all()  # no past task's loss rises
+
+
+def test_gem_with_one_constraint_is_a_gem(generator):
+    g, r = torch.randn(2, 50, generator=generator, dtype=torch.float64)
+    r = r if g @ r < 0 else -r
+    v = solve((r @ r)[None, None], (r @ g)[None], 0.0)
+    assert torch.allclose(g + v[0] * r, g - (g @ r) / (r @ r) * r, atol=1e-10)
+
+
+def test_gem_objects_for_every_past_task():
+    learner, updates = tiny(GEM(margin=0.0)), []
+    spied(learner, updates)
+    for task in tiny_tasks(4):
+        learner.learn(task)
+    assert [len(seen) for _, seen in updates] == [1] * 5 + [2] * 5 + [3] * 5 + [4] * 5
+    for update, seen in updates:
+        for _, past in seen[:-1]:
+            assert update @ past >= -1e-4 * past.norm() * update.norm()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_mega_turns_by_the_best_angle(seed):
+    rng = np.random.default_rng(seed)
+    phi, loss, loss_ref = rng.uniform(0, math.pi), rng.exponential(), rng.exponential() * rng.integers(0, 2)
+    grid = np.linspace(0, math.pi / 2, 100_001)
+    best = grid[np.argmax(loss * np.cos(grid) + loss_ref * np.cos(phi - grid))]
+    found = best_angle(*(torch.tensor(v, dtype=torch.float64) for v in (phi, loss, loss_ref)))
+    assert float(found) == pytest.approx(best, abs=2e-5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_mega_keeps_the_length_and_the_angles(seed):
+    generator = torch.Generator().manual_seed(seed)
+    g, r = torch.randn(2, 40, generator=generator, dtype=torch.float64)
+    loss, loss_ref = torch.rand(2, generator=generator, dtype=torch.float64)
+    update = turned(g, r, loss, loss_ref)
+    phi = torch.acos(torch.cosine_similarity(g, r, dim=0))
+    angle = best_angle(phi, loss, loss_ref)
+    assert update.norm().item() == pytest.approx(g.norm().item())
+    assert torch.acos(torch.cosine_similarity(update, g, dim=0)).item() == pytest.approx(angle.item(), abs=1e-6)
+    assert torch.acos(torch.cosine_similarity(update, r, dim=0)).item() == pytest.approx(
+        abs(phi - angle).item(), abs=1e-6
+    )
+
+
+def test_mega_where_the_gradients_are_parallel_or_vanish():
+    g, losses = torch.tensor([1.0, 2.0]), (torch.tensor(0.5), torch.tensor(0.5))
+    for r in (g, 3 * g, -g, torch.zeros(2)):
+        assert torch.allclose(turned(g, r, *losses), g)
+    assert torch.equal(turned(torch.zeros(2), g, *losses), torch.zeros(2))
+
+
+def test_mega_one_and_its_threshold():
+    for settings, expected in (
+        ({"form": "I"}, lambda loss, g, loss_ref, r: g + loss_ref / loss * r),
+        ({"reading": "paper", "threshold": 1e6}, lambda loss, g, loss_ref, r: r),
+    ):
+        learner, updates = tiny(MEGA(reference_batch=6, **settings)), []
+        spied(learner, updates)
+        for task in tiny_tasks(2):
+            learner.learn(task)
+        update, ((loss_ref, r), (loss, g)) = updates[-1]
+        assert torch.allclose(update, expected(loss, g, loss_ref, r), atol=1e-6)
+
+
+@pytest.mark.parametrize(("reading", "old"), [("code", 25), ("paper", 10)])
+def test_er_is_one_mean_over_the_joint_batch(reading, old):
+    learner, seen = tiny(ER(reference_batch=25, reading=reading), memory.Reservoir(1000), batch=10), []
+    plain = learner.method.grad
+
+    def grad(batch):
+        loss, g = plain(batch)
+        scores = learner.model.scores(learner.model.features(batch.inputs))
+        each = [-torch.log_softmax(s, 0)[y].item() for s, y in zip(scores, batch.labels, strict=True)]
+        seen.append((len(batch), loss.item(), sum(each) / len(each)))
+        return loss, g
+
+    learner.method.grad = grad
+    learner.learn(tiny_tasks(1, examples=60)[0])
+    assert [n for n, _, _ in seen][:4] == [10, 20, 10 + min(20, old), 10 + min(30, old)]
+    for _, loss, mean in seen:
+        assert loss == pytest.approx(mean, abs=1e-5)
+
+
+def test_joint_sees_every_example_of_every_task_once():
+    tasks = [
+        mdmt.Task(t.name, t.train.inputs, [f"{t.name}{i}" for i in t.train.labels], test=None) for t in tiny_tasks()
+    ]
+    learner, seen = tiny(Joint(), heads="per-task"), []
+    learner.method.after_step = seen.append
+    learner.run(mdmt.Stream("s", tasks))
+    everything = Batch.joined(seen)
+    shown = sorted(
+        zip(everything.inputs.sum(1).tolist(), everything.tasks.tolist(), everything.labels.tolist(), strict=True)
+    )
+    rows = [t.rows for t in learner.tasks]
+    expected = sorted(
+        (x.sum().item(), k, rows[k][y].item())
+        for k, t in enumerate(tasks)
+        for x, y in zip(t.train.inputs, t.train.labels, strict=True)
+    )
+    assert [s[1:] for s in shown] == [e[1:] for e in expected]
+    assert [s[0] for s in shown] == pytest.approx([e[0] for e in expected], abs=1e-5)
+    assert len(set(seen[0].tasks.tolist())) == 3  # mixed, not task after task
+
+
+def test_joint_lets_all_classes_compete_in_training():
+    stream = small_stream("split-digits", tasks=2)
+    learner = mdmt.Learner(mdmt.backbones.reduced_resnet18(1, 2), Joint(), lr=0.03)
+    learner.run(stream)
+    batch = learner.read(stream[0], torch.arange(8))
+    learner.model.backbone.eval()
+    features = learner.model.features(batch.inputs)
+    expected = torch.nn.functional.cross_entropy(learner.model.scores(features), batch.labels, reduction="none")
+    assert torch.allclose(learner.method.loss(features, batch), expected)
+    record = learner.record.to_json()
+    assert record["metrics"]["F_T"] is record["metrics"]["LTR"] is record["metrics"]["LCA_10"] is None
+    assert record["accuracy"][0] == [None, None]
+    assert None not in record["accuracy"][1]
+
+
+def test_mer_is_algorithm_1_of_its_paper():
+    """Two examples, by hand: single steps, then the two interpolations."""
+    beta, gamma, lr = 0.4, 0.7, 0.1
+    learner = tiny(MER(beta=beta, gamma=gamma, replay=3, batches=2), memory.Reservoir(50), batch=1, lr=lr)
+    task, drawn = tiny_tasks(1, examples=12)[0], []
+    plain = learner.memory.sample
+    learner.memory.sample = lambda count: drawn.append(plain(count)) or drawn[-1]
+    trail, memory_sizes = [], []
+
+    def after(x):
+        trail.append(x.model.flat.detach().clone())
+        memory_sizes.append(len(x.memory))
+
+    open_task(learner, task)
+    start = learner.model.flat.detach().clone()
+    learner.learn(task, on_step=after)
+    assert memory_sizes == list(range(1, 13))  # filled from the first example on
+    order = np.random.default_rng([2, 1, 0, 0]).permutation(12)
+    model = learner.model
+    with torch.no_grad():
+        model.flat.copy_(start)
+    for step in range(12):
+        example = learner.read(task, torch.tensor([order[step]]))
+        first = model.flat.detach().clone()
+        for _ in range(2):
+            old, before = drawn.pop(0), model.flat.detach().clone()
+            columns = (
+                [] if old is None else zip(old.inputs.split(1), old.labels.split(1), old.tasks.split(1), strict=True)
+            )
+            for single in [*(Batch(*c) for c in columns), example]:
+                loss = torch.nn.functional.cross_entropy(model.scores(model.features(single.inputs)), single.labels)
+                g = model.gradient(loss)
+                with torch.no_grad():
+                    model.flat.sub_(lr * g)
+            with torch.no_grad():
+                model.flat.copy_(before + beta * (model.flat - before))
+        with torch.no_grad():
+            model.flat.copy_(first + gamma * (model.flat - first))
+        assert torch.allclose(model.flat, trail[step], atol=1e-5)
+    assert not drawn

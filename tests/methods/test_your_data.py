@@ -1,0 +1,76 @@
+"""Data sets as tasks, and the page about one's own data: what it shows runs."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mdmt import Task
+
+PAGE = Path(__file__).parents[2] / "docs" / "your-data.md"
+
+
+class Items(torch.utils.data.Dataset):
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, index):
+        return self.items[index]
+
+
+class Flow(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter([(torch.zeros(3), 1), (torch.ones(3), 0)])
+
+
+def test_datasets_of_tensors_arrays_and_images():
+    tensors = Task.from_dataset("a", Items([(torch.full((2,), float(i)), i % 2) for i in range(4)]))
+    assert tensors.train.inputs.tolist() == [[0, 0], [1, 1], [2, 2], [3, 3]]
+    assert (tensors.classes, tensors.train.labels.tolist(), tensors.test) == ((0, 1), [0, 1, 0, 1], None)
+    labels = [np.int64(3), torch.tensor(5), np.array(3)]
+    arrays = Task.from_dataset("a", Items([(np.zeros((1, 2, 2), np.uint8), label) for label in labels]))
+    assert (arrays.classes, arrays.train.labels.tolist()) == ((3, 5), [0, 1, 0])
+    colour = [(Image.new("RGB", (5, 4), (1, 2, 3)), "owl"), (Image.new("RGB", (5, 4)), "kite")]
+    images = Task.from_dataset("a", Items(colour), test=Items(colour[:1]))
+    assert (images.train.inputs.shape, images.train.inputs.dtype) == ((2, 3, 4, 5), torch.uint8)
+    assert images.train.inputs[0, :, 0, 0].tolist() == [1, 2, 3]
+    assert (images.classes, len(images.test)) == (("kite", "owl"), 1)
+    grey = Task.from_dataset("a", Items([(Image.new("L", (5, 4)), 0)]), classes=[1, 0])
+    assert (grey.train.inputs.shape, grey.train.labels.tolist()) == ((1, 1, 4, 5), [1])
+    assert len(Task.from_dataset("a", Flow()).train) == 2
+    assert len(Task.from_dataset("a", torch.utils.data.TensorDataset(torch.zeros(4, 3), torch.arange(4))).train) == 4
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([(torch.zeros(2), 0), torch.zeros(2)], "item 1 is not an (input, label) pair"),
+        ([(torch.zeros(2), 0, 1)], "item 0 is not an (input, label) pair"),
+        ([(torch.zeros(2), 0), (torch.zeros(3), 0)], "item 1 has shape (3,)"),
+        ([(torch.zeros(2), 0), (torch.zeros(2, dtype=torch.uint8), 0)], "item 1 has shape (2,) and is torch.uint8"),
+        ([("text", 0)], "item 0: its input is a str"),
+        ([(torch.zeros(2), None)], "item 0: its label is a NoneType"),
+        ([(torch.zeros(2), torch.zeros(2))], "item 0: its label holds several values"),
+        ([], "task 'a' is empty"),
+    ],
+)
+def test_items_that_do_not_fit_are_named(items, message):
+    with pytest.raises(ValueError) as raised:
+        Task.from_dataset("a", Items(items))
+    assert message in str(raised.value)
+    assert "task 'a'" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("title", ["Arrays", "A torch Dataset"])
+def test_the_page_runs(title, capsys):
+    section = PAGE.read_text().split(f"## {title}\n")[1].split("\n## ")[0]
+    (block,) = re.findall(r"```python\n(.*?)```", section, re.S)
+    exec(compile(block, str(PAGE), "exec"), {"__name__": "page"})
+    assert capsys.readouterr().out.startswith("[")

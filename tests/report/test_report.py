@@ -1,0 +1,525 @@
+"""The report's numbers, what it makes of odd folders, its files and its server. The page itself: test_report_page.py."""
+
+import csv
+import fcntl
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+import xml.etree.ElementTree as ET
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from scipy import stats
+
+from mdmt import metrics
+from mdmt.cli.app import main
+from mdmt.cli.report import FIGURES
+from mdmt.experiments.comparison import METRICS
+from mdmt.experiments.listing import find_runs
+from mdmt.experiments.resolve import configs_for, split_methods
+from mdmt.experiments.store import folder_of
+from mdmt.methods import METHODS
+from mdmt.report import charts, command, compare, features, files, folders, heatmaps, page, sections, study, style, tsne
+from mdmt.report.server import server
+from support.run_folders import leave
+
+EVIL = "<script>alert('x')</script>"
+
+
+def read(out):
+    return study.read(find_runs(Path(out)))
+
+
+def only(out):
+    (found,), absent = read(out)
+    assert absent == []
+    return found
+
+
+def html(out, cache=None):
+    studies, absent = read(out)
+    return page.render(page.drawings(studies, cache, compute=cache is not None), absent, where=str(out))
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """Three methods, two seeds, three tasks, one shared head."""
+    made = tmp_path_factory.mktemp("runs")
+    for variant in ("mdmt-r", "joint", "van"):
+        for seed in (1234, 1235):
+            leave(made, variant, seed)
+    return made
+
+
+@pytest.fixture(scope="module")
+def text(out):
+    """Their page."""
+    return html(out)
+
+
+def test_methods_stand_in_the_papers_order_and_seeds_in_theirs(out):
+    found = only(out)
+    assert [entry.label for entry in found.entries] == ["joint", "van", "mdmt-r"]
+    assert [run.config["seed"] for run in found.entries[1].runs] == [1234, 1235]
+    assert tuple(METHODS) == study.ORDER == tuple(style.METHODS)
+
+
+def test_a_table_has_one_stream_and_one_kind_of_head(tmp_path):
+    leave(tmp_path, "van")
+    leave(tmp_path, "van[heads=per-task]")
+    leave(tmp_path, "van", tasks=4)
+    leave(tmp_path, "van", benchmark="split-digits")
+    leave(tmp_path, "er[reference_batch=8]")  # a method's own affair
+    studies, _ = read(tmp_path)
+    assert [(s.benchmark, s.heads, s.tasks, len(s.entries)) for s in studies] == [
+        ("permuted-digits", "per-task", 3, 1),
+        ("permuted-digits", "shared", 3, 2),
+        ("permuted-digits", "shared", 4, 1),
+        ("split-digits", "per-task", 3, 1),
+    ]
+
+
+def test_rows_of_one_label_and_different_settings_are_told_apart(tmp_path):
+    first, second = leave(tmp_path, "van"), leave(tmp_path, "van", threads=2)
+    labels = [entry.label for entry in only(tmp_path).entries]
+    assert sorted(labels) == sorted(f"van ({folder.parent.name[:6]})" for folder in (first, second))
+
+
+def test_what_cannot_be_shown_is_listed_with_its_reason(tmp_path):
+    shown = leave(tmp_path, "van", 1)
+    names = ("no json", "no record", "no config", "infinite", "ragged", "list", "twice", "running")
+    made = {name: leave(tmp_path, "van", seed) for seed, name in enumerate(names, 2)}
+    (made["no json"] / "record.json").write_text('{"accuracy": [')
+    (made["no record"] / "record.json").unlink()
+    (made["no config"] / "config.json").write_text("[]")
+    content = json.loads((made["infinite"] / "record.json").read_text())
+    (made["infinite"] / "record.json").write_text(json.dumps({**content, "seconds": float("inf")}))
+    (made["ragged"] / "record.json").write_text(json.dumps({**content, "accuracy": [[1, 2], [3]]}))
+    (made["list"] / "record.json").write_text("[1, 2]")
+    (made["twice"] / "config.json").write_text((shown / "config.json").read_text())
+    (made["running"] / "record.json").unlink()
+    with open(made["running"] / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (found,), absent = read(tmp_path)
+        text = html(tmp_path)
+    assert [run.folder for run in found.runs] == [shown]
+    reasons = {one.folder: one.reason for one in absent}
+    assert reasons[made["no json"]] == "record.json cannot be used: record.json is damaged: it is no JSON object"
+    assert reasons[made["no record"]] == "stopped or killed before its end; it left no checkpoint"
+    assert reasons[made["no config"]] == "config.json cannot be read: config.json is damaged: it is no JSON object"
+    assert reasons[made["infinite"]] == "record.json cannot be used: it has numbers that are not finite"
+    assert "record.json cannot be used" in reasons[made["ragged"]]
+    assert "record.json cannot be used" in reasons[made["list"]]
+    assert reasons[made["twice"]] == f"the same run as {shown}, which is shown"
+    assert reasons[made["running"]] == "running now"
+    assert [one.folder for one in absent if one.running] == [made["running"]]
+    assert f"{len(absent)} run folders" in text
+    assert "1 running now" in text
+
+
+def test_a_run_that_has_just_begun(tmp_path):
+    folder = leave(tmp_path, "van")
+    (folder / ".lock").touch()
+    (folder / "config.json").unlink()
+    (folder / "record.json").unlink()
+    assert [one.reason for one in read(tmp_path)[1]] == ["nothing is written yet"]
+
+
+def test_held_out_tasks_are_a_study_of_their_own_and_need_no_command(tmp_path):
+    leave(tmp_path, "van")
+    leave(tmp_path, "er", cross_validation=True)
+    first, second = read(tmp_path)[0]
+    assert {len(command.commands(one)) for one in (first, second)} == {0, 1}
+
+
+def test_a_run_says_how_far_it_came(tmp_path):
+    folder = leave(tmp_path, "van")
+    (folder / "record.json").unlink()
+    (folder / "checkpoint").mkdir()
+    state = {"state": {"record": {"accuracy": [[0.5], [0.5, 0.5]]}}}
+    (folder / "checkpoint" / "state.json").write_text(json.dumps(state))
+    (one,) = read(tmp_path)[1]
+    assert one.reason.endswith("; 2 of 3 tasks learned at its last checkpoint")
+
+
+def test_trend_and_forgetting_are_means_over_seeds(out):
+    found = only(out)
+    van = found.entries[1]
+    trend = charts.trend(found).series[1]
+    by_hand = [[100 * np.mean(run.accuracy[t, : t + 1]) for t in range(3)] for run in van.runs]
+    assert trend.label == "van"
+    assert trend.y == pytest.approx(np.mean(by_hand, axis=0))
+    assert trend.high - trend.low == pytest.approx(2 * np.std(by_hand, axis=0))
+    assert trend.y[-1] == pytest.approx(100 * van.row["metrics"]["A_T"]["mean"])
+    lost = charts.forgetting(found).series[1]
+    assert list(lost.x) == [1, 2]
+    assert lost.y.mean() == pytest.approx(100 * van.row["metrics"]["F_T"]["mean"])
+    joint = charts.trend(found).series[0].y
+    assert np.isnan(joint[:2]).all()
+    assert joint[2] == pytest.approx(100 * found.entries[0].row["metrics"]["A_T"]["mean"])
+
+
+def test_learning_speed_ends_at_lca_10(out):
+    found = only(out)
+    _, van, ours = charts.learning_speed(found).series
+    assert list(van.x) == list(range(11))
+    for one, entry in ((van, found.entries[1]), (ours, found.entries[2])):
+        assert one.y[10] == pytest.approx(entry.row["metrics"]["LCA_10"]["mean"])
+        assert one.y[0] == pytest.approx(np.mean([run.curve[:, 0].mean() for run in entry.runs]))
+
+
+def test_cost_is_what_the_runs_took(out):
+    seconds, memory = charts.cost(only(out))
+    entry = only(out).entries[1]
+    assert seconds.series[1].x[0] == pytest.approx(np.mean([run.record["seconds"] for run in entry.runs]))
+    assert memory.series[1].x[0] == pytest.approx(np.mean([run.record["memory_bytes"] for run in entry.runs]) / 1e6)
+    assert seconds.says().startswith("average accuracy A_T (%), highest first: ")
+
+
+def test_angles_by_hand():
+    kept = {
+        "features.0.0": np.array([[1, 0], [0.6, 0.8]], np.float16), "lengths.0.0": np.array([3, 2], np.float32),
+        "labels.0": np.array([4, 7]), "head_of_class": np.array([-1, 1, 1, 2, 0, 2, 2, 0]),
+        "head.0.0": np.array([[1, 1, 9], [0, 5, 9]], np.float32),
+    }  # fmt: skip
+    found = features.angles_to_own_centre(kept, 0)  # the bias, 9, takes no part
+    assert found == pytest.approx([45, np.degrees(np.arccos(0.8))], abs=0.05)
+    assert len(features.angles_to_own_centre(kept, 1)) == 0
+
+
+def test_centres_are_weights_of_heads_or_means_of_features(tmp_path):
+    own = folders.read_run(leave(tmp_path, "van", benchmark="split-digits"))
+    names, centres, shared = features.class_centres(own)
+    assert not shared
+    assert names == [f"task {task}, class {number}" for task in (1, 2, 3) for number in (1, 2)]
+    assert np.array_equal(centres, own.snapshots["head"][:, :-1])
+    common = folders.read_run(leave(tmp_path, "van"))
+    names, centres, shared = features.class_centres(common)
+    assert shared
+    assert len(names) == 6
+    here = features.features(common.snapshots, 1, 2)[common.snapshots["labels.1"] == 1]
+    assert np.allclose(centres[3], here.mean(axis=0))
+    assert "the mean feature of a class, not its weights" in html(tmp_path)
+    (angles,), _ = heatmaps.centres(only(common.folder))
+    expected = np.degrees(np.arccos(centres[0] @ centres[1] / np.linalg.norm(centres[0]) / np.linalg.norm(centres[1])))
+    assert angles.rows[0][1][1].says == f"task 1, class 1 and task 1, class 2: {expected:.1f}°"
+
+
+def test_intervals_are_students(out):
+    values = [0.1, 0.4, 0.2, 0.35]
+    expected = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
+    assert compare.interval(values) == pytest.approx(expected)
+    found = only(out)
+    table = sections.differences(found)
+    assert table["against"] == "mdmt-r"
+    van = found.entries[1]
+    gaps = np.subtract(van.row["metrics"]["A_T"]["runs"], found.entries[2].row["metrics"]["A_T"]["runs"])
+    low, high = stats.t.interval(0.95, 1, loc=gaps.mean(), scale=stats.sem(gaps))
+    assert table["lines"][1]["cells"][0]["text"] == f"{100 * gaps.mean():+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
+    assert table["lines"][0]["cells"][1]["text"] == "-"  # joint has no F_T
+
+
+def test_the_command_asks_for_these_very_runs(tmp_path):
+    made = {leave(tmp_path, v, s) for v in ("er[memory=5,reference_batch=8]", "van") for s in (1, 2, 7)}
+    made.add(leave(tmp_path, "mdmt-r[reading=paper]", 1))
+    asked = set()
+    lines = command.commands(only(tmp_path))
+    assert len(lines) == 3
+    for line in lines:
+        words_ = shlex.split(line)
+        assert words_[:3] == ["mdmt", "compare", "permuted-digits"]
+        options = dict(zip(words_[3::2], words_[4::2], strict=True))
+        seeds = range(int(options["--seed"]), int(options["--seed"]) + int(options["--seeds"]))
+        tasks = int(options["--tasks"])
+        for of_seed in configs_for("permuted-digits", split_methods(options["--methods"]), seeds, {}, tasks=tasks):
+            asked |= {folder_of(config, tmp_path) for config in of_seed}
+    assert asked == made
+
+
+def test_published_values_stand_beside_full_runs_only(tmp_path):
+    folder = leave(tmp_path, "mdmt-r", benchmark="split-cifar", tasks=17)
+    record = json.loads((folder / "record.json").read_text())
+    reduced = sections.table(only(tmp_path))
+    assert "published" not in reduced["heads"]
+    (folder / "record.json").write_text(json.dumps({**record, "reduced": None}))
+    full = sections.table(only(tmp_path))
+    assert full["heads"][:4] == ["method", "A_T (%)", "published", "difference"]
+    cells = [cell["text"] for cell in full["lines"][0]["cells"]]
+    assert cells[1] == "69.20 ± 1.60"
+    assert cells[2] == f"{100 * record['metrics']['A_T'] - 69.20:+.2f}"
+
+
+def test_styles_differ_in_more_than_colour(tmp_path):
+    twelve = list(style.METHODS.values())
+    assert len({one.marker for one in twelve}) == 12
+    assert len({(one.colour, one.line) for one in twelve}) == 12
+    for variant in ("van", "van[lr=0.1]", "van[lr=0.2]"):
+        leave(tmp_path, variant)
+    found = style.styles([only(tmp_path)])
+    assert found["van"] == style.METHODS["van"]
+    assert len(set(found.values())) == 3
+
+
+def test_names_are_text_and_nothing_else(tmp_path):
+    leave(tmp_path, "van", label=EVIL)
+    leave(tmp_path, "er", label="_$x_{$")
+    leave(tmp_path, "van", 1, benchmark="permuted-digits")
+    config = {**json.loads(next(tmp_path.rglob("config.json")).read_text()), "benchmark": EVIL.replace("/", "")}
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text(json.dumps(config))
+    text = html(tmp_path)
+    assert EVIL not in text
+    assert EVIL.replace("/", "") not in text
+    assert text.count("<script>") == 1
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in text
+    (drawn,) = page.drawings(read(tmp_path)[0], None, compute=False)
+    for name in ("fig4", "matrices"):
+        path, _ = files.write_figure(drawn, name, style.styles([drawn.study]), tmp_path)
+        ET.fromstring(path.read_text())
+        assert EVIL not in path.read_text()
+
+
+def test_one_run_of_one_task(tmp_path):
+    leave(tmp_path, "van", tasks=1)
+    text = html(tmp_path)
+    assert "There is but one method." in text
+    assert "With one task nothing drifts." in text
+    assert len(charts.trend(only(tmp_path)).series) == 1
+
+
+def test_runs_without_snapshots_say_so(tmp_path):
+    folder = leave(tmp_path, "van")
+    path = folder / "snapshots.safetensors"
+    kept = load_file(path)
+    path.write_bytes(b"broken")
+    assert html(tmp_path, tmp_path / ".tsne").count("Not drawn: these runs kept no features") == 3
+    for name, value in {
+        "labels.1": kept["labels.1"] + 99, "lengths.0.1": kept["lengths.0.1"][1:], "head": kept["head"][:, 1:].copy(),
+        "head.0.0": kept["head.0.0"] * np.nan, "features.0.0.0": kept["features.0.0"],
+    }.items():  # fmt: skip
+        save_file({**kept, name: value}, path)
+        assert folders.read_run(folder).snapshots == {}, name
+    save_file(kept, path)
+    assert set(folders.read_run(folder).snapshots) == set(kept)
+
+
+def test_long_streams_show_some_tasks():
+    shown = heatmaps.shown(1000)
+    assert len(shown) == heatmaps.MOST
+    assert (shown[0], shown[-1]) == (0, 999)
+    assert heatmaps.shown(17) == list(range(17))
+
+
+def test_a_page_says_when_it_shows_some_of_the_tasks(tmp_path, text):
+    leave(tmp_path, "van", tasks=heatmaps.MOST + 1)
+    assert html(tmp_path).count(" Of the 41 tasks 40 are shown, evenly spaced.") == 2
+    assert "evenly spaced" not in text
+
+
+def test_a_chart_without_numbers_is_left_out(tmp_path, out):
+    leave(tmp_path, "joint")
+    assert not {"fig7", "forgetting"} & set(page.charts_of(only(tmp_path)))
+    text = html(tmp_path)
+    assert "How fast a new task is learned (Fig. 7)" not in text
+    assert "Accuracy against time" in text
+    assert [one.label for one in page.charts_of(only(out))["fig7"].series] == ["van", "mdmt-r"]
+
+
+def test_tsne_is_kept(tmp_path, monkeypatch):
+    groups = {"task 1": np.random.default_rng(1).normal(size=(12, 4)), "task 2": np.zeros((8, 4))}
+    assert tsne.embed(groups, tmp_path / "kept", compute=False) is None
+    first = tsne.embed(groups, tmp_path / "kept")
+    assert {name: len(points) for name, points in first.items()} == {"task 1": 12, "task 2": 8}
+    monkeypatch.setattr(tsne, "_compute", None)
+    again = tsne.embed(groups, tmp_path / "kept", compute=False)
+    assert all(np.array_equal(first[name], again[name]) for name in groups)
+    (kept,) = (tmp_path / "kept").iterdir()
+    kept.write_bytes(b"broken")
+    assert tsne.embed(groups, tmp_path / "kept", compute=False) is None
+    assert tsne.embed({"task 1": np.zeros((3, 4))}, None) is None
+
+
+def test_same_runs_same_page(out, text):
+    assert html(out) == text
+
+
+def test_the_page_names_no_other_place(text):
+    addresses = set(re.findall(r"(?:src|href|action)=\"([^\"]*)\"|url\(([^)]*)\)", text))
+    assert all((a or b).startswith(("#", "data:,")) for a, b in addresses)
+    assert "default-src 'none'" in text
+
+
+def test_report_writes_the_page_the_figures_and_the_tables(out, tmp_path, capsys):
+    target = tmp_path / "new" / "page.html"
+    assert main(["report", str(out), "--out", str(target), "--figures", str(tmp_path / "figures")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{target}: 6 runs in 1 study\n")
+    assert target.read_text().startswith("<!doctype html>")
+    (place,) = (tmp_path / "figures").iterdir()
+    names = {path.name for path in place.iterdir()}
+    drawn = {
+        "fig3a",
+        "fig3b",
+        "fig4",
+        "fig5",
+        "fig6",
+        "fig7",
+        "forgetting",
+        "drift",
+        "cost-seconds",
+        "cost-bytes",
+        "matrices",
+        "drifts",
+    }
+    assert {f"{name}{ending}" for name in drawn for ending in (".svg", ".png")} < names
+    assert {"table1.csv", "table1.tex", "fig4.csv"} < names
+    for path in place.glob("*.svg"):
+        ET.fromstring(path.read_text())
+    assert "class means, one shared head" in (place / "fig3b.svg").read_text()
+    with open(place / "fig4.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["method"] for row in rows] == ["joint"] + 3 * ["van"] + 3 * ["mdmt-r"]
+    with open(place / "table1.csv") as file:
+        assert [row["label"] for row in csv.DictReader(file)] == ["joint", "van", "mdmt-r"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["report", "nowhere"], "nowhere is not a folder of runs"),
+        (["report", "."], "no runs under ."),
+        (["reproduce", "fig4", "permuted-digits", "--workers", "none"], "--workers none: must be auto"),
+        (["reproduce", "fig4", "permuted-digits", "--checkpoint-every", "soon"], "checkpoint-every soon"),
+        (["watch", "nowhere"], "nowhere is not a folder of runs"),
+        (["watch", ".", "--port", "70000"], "Invalid value for '--port'"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_extra_it_says_what_to_install(out, capsys, monkeypatch):
+    monkeypatch.setattr("mdmt.cli.report.find_spec", lambda name: None)
+    assert main(["report", str(out)]) == 2
+    assert capsys.readouterr().err == "mdmt: the report needs more packages: pip install 'mdmt[report]'\n"
+
+
+def test_help_loads_neither_torch_nor_matplotlib():
+    script = "import sys; from mdmt.cli.app import main; main(['report', '--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "--figures" in done.stdout
+    assert not {"torch", "matplotlib", "jinja2", "sklearn"} & set(done.stdout.split())
+
+
+def test_a_figure_of_the_paper_from_finished_runs(tmp_path, capsys):
+    runs, to = tmp_path / "runs", tmp_path / "figures"
+    shown = split_methods(FIGURES["fig3"].methods)
+    for variant in shown:
+        leave(runs, variant, tasks=2)
+    arguments = ["permuted-digits", "--tasks", "2", "--out", str(runs), "--to", str(to), "--quiet"]
+    assert main(["reproduce", "fig3", *arguments]) == 0
+    names = ["fig3a.svg", "fig3a.png", "fig3b.svg", "fig3b.png"]
+    written = [to / "permuted-digits" / name for name in names]
+    assert capsys.readouterr().out.split() == [str(path) for path in written]
+    both = ["--methods", f"{shown[-1]},van[heads=per-task]"]
+    leave(runs, "van[heads=per-task]", tasks=2)
+    assert main(["reproduce", "fig3", *arguments, *both]) == 2
+    assert capsys.readouterr().err == "mdmt: fig3: its methods must have one kind of head\n"
+    text = written[0].read_text()
+    assert all(f">{variant}<" in text for variant in shown)
+
+
+def test_every_figure_of_the_paper_has_a_command_and_methods_that_there_are(capsys):
+    assert main(["reproduce", "--help"]) == 0
+    printed = capsys.readouterr().out
+    for name, one in FIGURES.items():
+        assert name in printed
+        assert configs_for("permuted-digits", split_methods(one.methods), range(1), {})
+
+
+@contextmanager
+def served(runs):
+    with server(runs, 0) as serving:
+        thread = threading.Thread(target=serving.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield serving.server_port
+        finally:
+            serving.shutdown()
+            thread.join()
+
+
+def ask(port, path, **headers):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return answer.read().decode()
+
+
+def test_watch_shows_what_is_there_now_to_this_machine_alone(tmp_path):
+    runs = tmp_path / "runs"
+    folder = leave(runs, "van")
+    done = (folder / "record.json").read_text()
+    (folder / "record.json").unlink()
+    with served(runs) as port:
+        first = ask(port, "/version")
+        page_ = ask(port, "/")
+        assert "No run is finished yet." in page_
+        assert f'data-version="{first}"' in page_
+        assert "connect-src 'self'" in page_
+        assert ask(port, "/version") == first
+        (folder / "record.json").write_text(done)
+        assert ask(port, "/version") != first
+        assert "Average accuracy along learning" in ask(port, "/")
+        for path, headers, code in (
+            ("/", {"Host": "evil.example"}, 403), ("/config.json", {}, 404), ("/../../etc/passwd", {}, 404),
+        ):  # fmt: skip
+            with pytest.raises(urllib.error.HTTPError) as error:
+                ask(port, path, **headers)
+            assert error.value.code == code
+            error.value.close()
+
+
+def test_ctrl_c_ends_watch_quietly(tmp_path):
+    script = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from mdmt.cli.app import main; "
+    )
+    command_ = [sys.executable, "-c", script + f"sys.exit(main(['watch', {str(tmp_path)!r}, '--port', '0']))"]
+    with subprocess.Popen(command_, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        address = watching.stdout.readline()
+        watching.send_signal(signal.SIGINT)
+        out, err = watching.communicate(timeout=60)
+    assert re.fullmatch(r"http://127\.0\.0\.1:[1-9]\d*/  \(Ctrl-C ends it\)\n", address)
+    assert (watching.returncode, out, err.strip()) == (0, "", "")
+
+
+def test_watch_binds_to_this_machine_alone(tmp_path):
+    with server(tmp_path, 0) as serving:
+        assert serving.socket.getsockname()[0] == "127.0.0.1"
+        assert main(["watch", str(tmp_path), "--port", str(serving.server_port)]) == 2
+
+
+def test_every_metric_has_its_formula_and_meaning(text):
+    for name in METRICS:
+        assert page.MEANINGS[name] in text
+    assert set(page.MEANINGS) == set(metrics.FORMULAS) == set(METRICS)
+    for first, second in pairwise(
+        ["setup", "table", "trend", "matrices", "features", "angles", "drifts", "cost", "differences"]
+    ):
+        assert text.index(f'id="s0-{first}"') < text.index(f'id="s0-{second}"')

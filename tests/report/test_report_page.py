@@ -1,0 +1,221 @@
+"""The report in a real browser: what is there, what happens when one points and clicks, and that nothing leaves the page."""
+
+import json
+import shutil
+import threading
+
+import pytest
+
+from mdmt.cli.app import main
+from mdmt.report.server import server
+from support.run_folders import leave
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"),
+]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run"]
+FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+EVIL = "<script>document.title='taken'</script>"
+METHODS = ("joint", "van", "er", "mdmt-r")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """Two studies, one of them with a hostile name, and a run that was killed."""
+    runs = tmp_path_factory.mktemp("runs")
+    for variant in METHODS:
+        for seed in (1, 2):
+            leave(runs, variant, seed, tasks=4)
+    leave(runs, "van", benchmark="split-digits", label=EVIL)
+    (leave(runs, "van", 3, tasks=4) / "record.json").unlink()
+    path = runs / "report.html"
+    assert main(["report", str(runs), "--out", str(path)]) == 0
+    return path
+
+
+@pytest.fixture
+def opened(browser, file):
+    """Opens the page; afterwards nothing may have gone wrong, and nothing may have been asked of the network."""
+    troubles, requests, contexts = [], [], []
+
+    def open_(width=1440, address=None, **more):
+        context = browser.new_context(viewport={"width": width, "height": 900}, **more)
+        contexts.append(context)
+        page = context.new_page()
+        page.on(
+            "console", lambda message: troubles.append(message.text) if message.type in ("error", "warning") else None
+        )
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(address or file.as_uri())
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert troubles == []
+    assert {url for url in requests if not url.startswith("http://127.0.0.1:")} <= {file.as_uri()}
+
+
+def test_every_section_and_chart_with_its_series(opened):
+    page = opened()
+    assert page.title() == "mdmt report: permuted-digits, 4 tasks, one shared head"  # the hostile name did nothing
+    names = ("setup", "table", "trend", "matrices", "features", "angles", "drifts", "cost", "differences", "methods")
+    for number in (0, 1):
+        for name in names:
+            assert page.locator(f"#s{number}-{name}").count() == 1
+    series = {
+        "fig4": 4, "forgetting": 3, "fig7": 3, "drift": 4, "cost-seconds": 4, "cost-bytes": 4,
+        "fig3a": 3,  # joint has none of these three
+    }  # fmt: skip
+    for name, count in series.items():
+        chart = page.locator(f"#s0-{name}")
+        assert chart.locator("[data-series]").count() == count, name
+        assert chart.locator(".legend button").count() == count, name
+        told = chart.locator("[role=img]").get_attribute("aria-label")
+        assert "mdmt-r" in told
+        assert page.locator(f"#s1-{name} [data-series]").count() == 1
+    for name in ("fig5", "fig6"):
+        assert page.locator(f"#s0-{name} .panel").count() == 3
+        assert page.locator(f"#s0-{name} .panel >> nth=0 >> [data-series]").count() == 3
+    assert page.locator("#s0-matrices table.heat").count() == 4
+    assert page.locator("#s0-drifts table.heat").count() == 4
+    assert page.locator("#s0-angles table.heat").count() == 3
+    assert page.locator("#s0-methods details").count() == 4
+    assert "stopped or killed" in page.locator("#absent").inner_text()
+    assert EVIL in page.locator("#s1-results").inner_text()
+
+
+def test_a_method_has_one_colour_everywhere(opened):
+    page = opened()
+    colours = set()
+    for name in ("fig4", "fig7", "drift", "cost-seconds", "fig3a"):
+        chart = page.locator(f"#s0-{name}")
+        labels = chart.locator(".legend button").all_inner_texts()
+        number = [label.strip() for label in labels].index("mdmt-r")
+        marks = chart.locator(f'[data-series="{number}"] use').first
+        colours.add(marks.evaluate("mark => getComputedStyle(mark).stroke"))
+    assert colours == {"rgb(213, 94, 0)"}
+
+
+def test_sorting(opened):
+    page = opened()
+    table = page.locator("#s0-results")
+
+    def column(number):
+        return table.locator(f"tbody tr > :nth-child({number})").all_inner_texts()
+
+    assert column(1) == list(METHODS)
+    head = table.locator("thead button").nth(1)
+    head.click()
+    values = [float(text.split()[0]) for text in column(2)]
+    assert values == sorted(values, reverse=True)
+    assert table.locator("thead th").nth(1).get_attribute("aria-sort") == "descending"
+    head.click()
+    assert [float(text.split()[0]) for text in column(2)] == sorted(values)
+    table.locator("thead button").nth(2).click()
+    assert column(3)[-1] == "-"  # joint has no F_T
+    table.locator("thead button").nth(0).click()
+    assert column(1) == sorted(METHODS)
+
+
+def test_a_cell_tells_its_value_to_a_pointer_and_to_the_keyboard(opened, file):
+    page = opened()
+    records = [json.loads(path.read_text()) for path in file.parent.glob("permuted-digits/van/*/*/record.json")]
+    mean = 100 * sum(r["accuracy"][2][1] for r in records) / len(records)
+    cell = page.locator("#s0-matrices table.heat").nth(1).locator("tbody tr").nth(2).locator("td").nth(1)
+    assert cell.inner_text() == f"{mean:.1f}"
+    cell.hover()
+    tip = page.locator("#tip")
+    assert tip.is_visible()
+    assert tip.inner_text().startswith(f"accuracy on task 2 after task 3 (%): {mean:.1f} ± ")
+    page.mouse.move(0, 0)
+    assert tip.is_hidden()
+    page.locator("#s0-matrices table.heat").nth(1).focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    assert tip.inner_text().startswith("accuracy on task 2 after task 3 (%)")
+    page.keyboard.press("Escape")
+    assert tip.is_hidden()
+
+
+def test_arrow_keys_pass_over_empty_cells(opened):
+    page = opened()
+    tip = page.locator("#tip")
+    page.locator("#s0-matrices table.heat").first.focus()  # joint has but its last row
+    page.keyboard.press("ArrowDown")
+    assert tip.inner_text().startswith("accuracy on task 1 after task 4 (%)")
+    page.locator("#s0-differences table.heat").focus()
+    for key, told in (("ArrowRight", "joint less van: "), ("ArrowDown", "er less van: ")):
+        page.keyboard.press(key)
+        assert tip.inner_text().startswith(told)
+
+
+def test_pointing_at_a_name_dims_the_others(opened):
+    page = opened(reduced_motion="reduce")
+    chart = page.locator("#s0-fig4")
+    chart.locator(".legend button").nth(3).hover()
+    opacity = "part => getComputedStyle(part).opacity"
+    assert chart.locator('[data-series="3"]').evaluate(opacity) == "1"
+    assert float(chart.locator('[data-series="1"]').evaluate(opacity)) < 0.5
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_it_fits_the_screen_and_its_text_can_be_read(opened, width, scheme):
+    page = opened(width, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    text, behind = page.evaluate(
+        "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+    )
+    light, dark = sorted((sum(map(int, c[4:-1].split(", "))) for c in (text, behind)), reverse=True)
+    assert light - dark > 500
+    label = page.locator("#s0-fig4 svg text").first
+    assert label.evaluate("text => getComputedStyle(text).fill") == text
+    assert label.bounding_box()["height"] >= 9
+    assert page.locator("#contents").evaluate("details => details.open") == (width == 1440)
+    if width == 390:
+        page.locator("#contents > summary").click()
+        page.locator("nav a", has_text="Cost").first.click()
+        assert page.evaluate("location.hash") == "#s0-cost"
+
+
+def test_print_has_no_navigation_and_is_light(opened):
+    page = opened(color_scheme="dark")
+    page.emulate_media(media="print")
+    assert page.locator("nav").is_hidden()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_a_watched_page_renews_itself_and_keeps_its_place(opened, tmp_path):
+    leave(tmp_path, "van", tasks=4)
+    late = leave(tmp_path, "er", tasks=4)
+    record = (late / "record.json").read_text()
+    (late / "record.json").unlink()
+    with server(tmp_path, 0) as serving:
+        thread = threading.Thread(target=serving.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            page = opened(address=f"http://127.0.0.1:{serving.server_port}/")
+            assert page.locator("#s0-fig4 [data-series]").count() == 1
+            page.evaluate("document.querySelector('#s0-trend').scrollIntoView({behavior: 'instant'})")
+            place = "document.querySelector('#s0-trend').getBoundingClientRect().top"
+            before = page.evaluate(place)
+            (late / "record.json").write_text(record)
+            page.locator("#s0-fig4 [data-series]").nth(1).wait_for(state="attached", timeout=30_000)
+            page.wait_for_load_state()
+            assert page.evaluate(place) == pytest.approx(before, abs=150)  # two lines more above, one warning less
+        finally:
+            serving.shutdown()
+            thread.join()
