@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mdmt.errors import Mistake
+
 
 class Backbone(nn.Module):
     """A network whose weights can be drawn from a generator, and that says how the rows of its head are drawn."""
@@ -208,9 +210,9 @@ def load_imagenet(backbone: Backbone, file: str | Path, seed: int) -> None:
     try:
         given = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise ValueError(f"{file} is missing: --weights takes a torchvision state dict of resnet18") from None
+        raise Mistake(f"{file} is missing: --weights takes a torchvision state dict of resnet18") from None
     except Exception as error:  # a foreign file can fail in many ways; weights_only refuses whatever is not tensors
-        raise ValueError(f"{file} is no state dict of tensors ({type(error).__name__})") from None
+        raise Mistake(f"{file} is no state dict of tensors ({type(error).__name__})") from None
     names = {"conv.weight": "conv1.weight", "norm.weight": "bn1.weight", "norm.bias": "bn1.bias"}
     for stage in range(8):
         ours, theirs = f"stages.{stage}", f"layer{stage // 2 + 1}.{stage % 2}"
@@ -223,7 +225,7 @@ def load_imagenet(backbone: Backbone, file: str | Path, seed: int) -> None:
         for name, value in backbone.named_parameters():
             source = given.get(names[name]) if isinstance(given, dict) else None
             if not isinstance(source, Tensor) or source.shape != value.shape:
-                raise ValueError(f"{file} has no {names[name]!r} of shape {tuple(value.shape)}: it is not a resnet18")
+                raise Mistake(f"{file} has no {names[name]!r} of shape {tuple(value.shape)}: it is not a resnet18")
             value.copy_(source)
 
 
@@ -237,5 +239,5 @@ def make(spec: dict[str, Any]) -> Backbone:
     {'name': 'mlp', 'arguments': {'inputs': 4, 'width': 8}}
     """
     if spec["name"] not in MAKERS:
-        raise ValueError(f"backbone {spec['name']!r} is not one of {', '.join(MAKERS)}")
+        raise Mistake(f"backbone {spec['name']!r} is not one of {', '.join(MAKERS)}")
     return MAKERS[spec["name"]](**spec["arguments"])

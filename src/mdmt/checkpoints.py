@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mdmt.errors import Mistake
 from mdmt.saving import learner_state, place
 from mdmt.state import write_state
 
@@ -57,5 +58,5 @@ def parse_every(every: int | str) -> tuple[int | None, float | None]:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", str(every))
     number, unit = (float(match[1]), match[2]) if match else (0.0, "")
     if number <= 0 or (not unit and number % 1):
-        raise ValueError(f"checkpoint-every {every}: must be a number of steps, or a time such as 30s, 5m or 1h")
+        raise Mistake(f"checkpoint-every {every}: must be a number of steps, or a time such as 30s, 5m or 1h")
     return (None, number * {"s": 1, "m": 60, "h": 3600}[unit]) if unit else (int(number), None)

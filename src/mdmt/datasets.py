@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mdmt.errors import Mistake
+
 
 def gather(where: str, dataset: Any) -> tuple[Tensor, list[Any]]:
     """Inputs and labels of all items; an item that is not an (input, label) pair, or of another shape, is named."""
@@ -16,12 +18,12 @@ def gather(where: str, dataset: Any) -> tuple[Tensor, list[Any]]:
     labels: list[Any] = []
     for number, item in enumerate(_items(dataset)):
         if not isinstance(item, (tuple, list)) or len(item) != 2:
-            raise ValueError(f"{where}: item {number} is not an (input, label) pair")
+            raise Mistake(f"{where}: item {number} is not an (input, label) pair")
         inputs.append(_tensor(f"{where}: item {number}", item[0]))
         labels.append(_label(f"{where}: item {number}", item[1]))
         first = inputs[0]
         if inputs[-1].shape != first.shape or inputs[-1].dtype != first.dtype:
-            raise ValueError(
+            raise Mistake(
                 f"{where}: item {number} has shape {tuple(inputs[-1].shape)} and is {inputs[-1].dtype}, "
                 f"item 0 has shape {tuple(first.shape)} and is {first.dtype}; they must agree"
             )
@@ -43,7 +45,7 @@ def _tensor(where: str, value: Any) -> Tensor:
     try:
         tensor = torch.from_numpy(np.array(value))  # a copy: what an item shares with the data set may change
     except (TypeError, ValueError):
-        raise ValueError(f"{where}: its input is a {type(value).__name__}, not numbers or an image") from None
+        raise Mistake(f"{where}: its input is a {type(value).__name__}, not numbers or an image") from None
     if image:
         tensor = tensor[None] if tensor.ndim == 2 else tensor.permute(2, 0, 1)
     return tensor
@@ -55,7 +57,7 @@ def _label(where: str, value: Any) -> Any:
         try:
             value = value.item()
         except (ValueError, RuntimeError):
-            raise ValueError(f"{where}: its label holds several values; one class per item is needed") from None
+            raise Mistake(f"{where}: its label holds several values; one class per item is needed") from None
     if not isinstance(value, (int, float, str)):
-        raise ValueError(f"{where}: its label is a {type(value).__name__}, not a number or a name")
+        raise Mistake(f"{where}: its label is a {type(value).__name__}, not a number or a name")
     return value

@@ -1,20 +1,39 @@
-"""What went wrong, in one line for a person."""
+"""What may go wrong through no fault of ours, and any error in one line."""
 
 from __future__ import annotations
 
-FORESEEN = (ValueError, FloatingPointError, OSError)
+
+class Mistake(ValueError):
+    """Something that the person who asked can mend; its text says what is wrong and what to do."""
 
 
-def one_line(error: BaseException) -> str:
-    """An error as one line; what nobody foresaw goes with its name.
+class Stopped(Exception):
+    """A run was asked to stop, and left a checkpoint."""
 
-    >>> one_line(ValueError("lr=-1: must be more than 0")), one_line(KeyError("x")), one_line(MemoryError())
+
+class Unreachable(Mistake):
+    """The server could not be reached."""
+
+
+EXPECTED = (
+    Mistake,
+    FloatingPointError,
+    OSError,
+)  # told in one line; anything else is a bug of ours, with its traceback
+
+
+def summarise(error: BaseException) -> str:
+    """An error as one line; unexpected errors keep their type name.
+
+    >>> summarise(Mistake("lr=-1: must be more than 0")), summarise(KeyError("x")), summarise(MemoryError())
     ('lr=-1: must be more than 0', "KeyError: 'x'", 'MemoryError')
-    >>> one_line(OSError(28, "No space left on device", "runs/record.json"))
+    >>> summarise(OSError(28, "No space left on device", "runs/record.json"))
     'runs/record.json: No space left on device'
     """
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     line = (str(error).strip().splitlines() or [""])[0]
     name = type(error).__name__
-    return line if isinstance(error, FORESEEN) and line else f"{name}: {line}" if line else name
+    if not line:
+        return name
+    return line if isinstance(error, EXPECTED) else f"{name}: {line}"

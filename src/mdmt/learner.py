@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mdmt import evaluation, opening, saving, snapshots, steps
 from mdmt.checkpoints import Checkpoints
+from mdmt.errors import Mistake
 from mdmt.memory import Memory, Ring
 from mdmt.methods import MDMTR
 from mdmt.methods.base import Method
@@ -68,12 +69,12 @@ class Learner:
         self.memory = Ring() if memory is None else memory
         self.lr, self.batch, self.epochs = _positive("lr", lr), _count("batch", batch), _count("epochs", epochs)
         if not (isinstance(optimiser, str) and isinstance(getattr(torch.optim, optimiser, None), type)):
-            raise ValueError(
+            raise Mistake(
                 f"optimiser={optimiser!r}: must be the name of a class of torch.optim, such as 'SGD' or 'Adam'"
             )
         self.optimiser_name, self.optimiser_arguments = optimiser, optimiser_arguments or {}
         if heads not in (None, "shared", "per-task"):
-            raise ValueError(f"heads={heads!r}: must be 'shared' or 'per-task'")
+            raise Mistake(f"heads={heads!r}: must be 'shared' or 'per-task'")
         self.heads, self.outputs, self.scale, self.mean, self.per_class = heads, outputs, scale, mean, per_class
         self.seed, self.device = seed, torch.device(device)
         self.memory.seed(seed)
@@ -109,7 +110,7 @@ class Learner:
         if self.open is None:
             opening.open_task(self, task)
         elif self.open != task.name:
-            raise ValueError(
+            raise Mistake(
                 f"task {self.open!r} was interrupted at step {self.done}: learn it to its end before {task.name!r}"
             )
         self.known.update({part.name: part for part in task.parts if part.test is not None})
@@ -191,7 +192,7 @@ class Learner:
     def model(self) -> Model:
         """The network; it takes shape with the first task."""
         if self.network is None:
-            raise ValueError("this learner has not learned anything yet: call learn(task) first")
+            raise Mistake("this learner has not learned anything yet: call learn(task) first")
         return self.network
 
     # Evaluation.
@@ -204,7 +205,7 @@ class Learner:
         """The class of each input: among those of a task, or, without one, among all that were learned."""
         model, features = self.model, self.features(x)
         if task is not None and task not in (names := [t.name for t in self.tasks]):
-            raise ValueError(f"task {task!r} was not learned; the learned ones are {', '.join(map(repr, names))}")
+            raise Mistake(f"task {task!r} was not learned; the learned ones are {', '.join(map(repr, names))}")
         rows = next((t.rows for t in self.tasks if t.name == task), None)
         with model.evaluating():
             scores = model.scores(features)
@@ -219,7 +220,7 @@ class Learner:
         if self.network is not None:
             self.check_inputs("inputs", inputs)
         if inputs.dtype.is_floating_point and not bool(torch.isfinite(inputs).all()):
-            raise ValueError("inputs have NaN or infinite values; remove or repair them")
+            raise Mistake("inputs have NaN or infinite values; remove or repair them")
         return evaluation.features(self, inputs)
 
     # Saving.
@@ -300,7 +301,7 @@ class Learner:
     def check_inputs(self, whose: str, inputs: Tensor) -> None:
         """Refuse inputs of another shape or kind than those learned from."""
         if (list(inputs.shape[1:]), str(inputs.dtype)) != self.input:
-            raise ValueError(
+            raise Mistake(
                 f"{whose}: one input has shape {tuple(inputs.shape[1:])} and is {inputs.dtype}; "
                 f"this learner's have shape {tuple(self.input[0])} and are {self.input[1]}"
             )
@@ -353,11 +354,11 @@ class Learner:
 
 def _positive(name: str, value: float) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value) or value <= 0:
-        raise ValueError(f"{name}={value!r}: must be a number above 0")
+        raise Mistake(f"{name}={value!r}: must be a number above 0")
     return value
 
 
 def _count(name: str, value: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name}={value!r}: must be a whole number, 1 or more")
+        raise Mistake(f"{name}={value!r}: must be a whole number, 1 or more")
     return value

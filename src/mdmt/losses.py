@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mdmt.errors import Mistake
+
 Reduction = Literal["mean", "sum", "none"]
 NEVER = -math.inf
 
@@ -105,7 +107,7 @@ def episodic_distillation(
     difference, then over the samples.
     """
     if distance not in ("mse", "l1"):
-        raise ValueError(f"distance={distance!r}: must be 'mse' or 'l1'")
+        raise Mistake(f"distance={distance!r}: must be 'mse' or 'l1'")
     difference = features - stored
     return _reduce((difference.square() if distance == "mse" else difference.abs()).mean(1), reduction)
 
@@ -115,7 +117,7 @@ def _competing(tasks: Tensor, head_of_class: Tensor, competitors: str) -> Tensor
         return (head_of_class >= 0).expand(len(tasks), -1)
     if competitors == "own":
         return head_of_class == tasks[:, None]
-    raise ValueError(f"competitors={competitors!r}: must be 'seen' or 'own'")
+    raise Mistake(f"competitors={competitors!r}: must be 'seen' or 'own'")
 
 
 def _sines(cosines: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mdmt.errors import Mistake
 from mdmt.tasks import Batch
 
 Read = Callable[[Tensor], Batch]  # examples of the current task by index, with their features where those are stored
@@ -27,7 +28,7 @@ class Memory:
 
     def __init__(self, size: int, name: str) -> None:
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise ValueError(f"{name}={size!r}: must be a whole number, 0 or more")
+            raise Mistake(f"{name}={size!r}: must be a whole number, 0 or more")
         self.spec: dict[str, Any] = {"policy": type(self).__name__, name: size}
         self.size = size
         self.inputs = self.labels = self.tasks = self.features = None  # type: Tensor | None

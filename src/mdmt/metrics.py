@@ -12,6 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mdmt.errors import Mistake
+
 Rows = ArrayLike | Sequence[Sequence[float | None]]  # None stands for NaN
 
 BETA = 10  # the number of mini-batches over which the learning curve is followed
@@ -98,7 +100,7 @@ FORMULAS = {
 def _matrix(a: Rows, t: int | None) -> tuple[NDArray[np.float64], int]:
     matrix = np.array(a, dtype=float)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"accuracies must be a square T x T array, not one of shape {matrix.shape}")
+        raise Mistake(f"accuracies must be a square T x T array, not one of shape {matrix.shape}")
     if t is not None and not 1 <= t <= len(matrix):
-        raise ValueError(f"t={t}: must be from 1 to {len(matrix)}")
+        raise Mistake(f"t={t}: must be from 1 to {len(matrix)}")
     return matrix, len(matrix) if t is None else t

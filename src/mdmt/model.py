@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mdmt.backbones import Backbone, uniform_rows
+from mdmt.errors import Mistake
 
 
 class Model:
@@ -148,9 +149,7 @@ class Model:
             for name, value in chain(self.backbone.state_dict().items(), [("head", self.head)]):
                 key = name if name == "head" else f"backbone.{name}"
                 if key not in state or state[key].shape != value.shape:
-                    raise ValueError(
-                        f"the saved model has no fitting {key!r}: is the backbone the one it was saved with?"
-                    )
+                    raise Mistake(f"the saved model has no fitting {key!r}: is the backbone the one it was saved with?")
                 value.copy_(state[key])
         self.head_of_class = state["head_of_class"].to(self.flat.device)
         self.outputs = max(self.outputs, int((self.head_of_class >= 0).sum()))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mdmt.errors import Mistake
 from mdmt.model import Model
 from mdmt.tasks import Task
 
@@ -18,7 +19,7 @@ def open_task(learner: Learner, task: Task) -> None:
     """Give the task its rows of the head and its place in memory and record; nothing changes if it is refused."""
     for part in task.parts:
         if part.name in {t.name for t in learner.tasks}:
-            raise ValueError(f"task {part.name!r} was learned already: give the new data another name")
+            raise Mistake(f"task {part.name!r} was learned already: give the new data another name")
         example = learner.shown(part, part.train, torch.arange(1))
         if learner.network is None:
             build(learner, example, len(part.classes))
@@ -49,12 +50,12 @@ def build(learner: Learner, example: Tensor, classes: int, channels_last: bool |
             learner.backbone.to(learner.device).eval()
             probe = learner.backbone(torch.zeros(2, *example.shape[1:], device=learner.device))
     except RuntimeError as error:
-        raise ValueError(
+        raise Mistake(
             f"the backbone cannot read inputs of shape {tuple(example.shape[1:])}: {str(error).splitlines()[0]}"
         ) from None
     if not isinstance(probe, Tensor) or probe.ndim != 2 or len(probe) != 2:
         shape = tuple(probe.shape) if isinstance(probe, Tensor) else type(probe).__name__
-        raise ValueError(f"the backbone must return one feature vector per input; for 2 inputs it gave {shape}")
+        raise Mistake(f"the backbone must return one feature vector per input; for 2 inputs it gave {shape}")
     learner.network = Model(
         learner.backbone, probe.shape[1], learner.outputs or classes,
         cosine=learner.method.cosine, scale=scale, mean=learner.mean, seed=learner.seed, device=learner.device,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mdmt import backbones, memory
+from mdmt.errors import Mistake
 from mdmt.methods import METHODS
 from mdmt.methods.base import Method
 from mdmt.opening import build
@@ -67,7 +68,7 @@ def load_learner(
     for what, given in (("backbone", backbone), ("method", method)):
         own = rest["backbone"] is None if what == "backbone" else rest["method"]["name"] not in METHODS
         if own and given is None:
-            raise ValueError(f"{folder} was saved with a {what} of your own: Learner.load({str(folder)!r}, {what}=...)")
+            raise Mistake(f"{folder} was saved with a {what} of your own: Learner.load({str(folder)!r}, {what}=...)")
     learner = make(
         backbones.make(rest["backbone"]) if backbone is None else backbone,
         METHODS[rest["method"]["name"]](**rest["method"]["arguments"]) if method is None else method,

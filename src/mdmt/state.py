@@ -7,24 +7,24 @@ read when the last is damaged.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load, save
 from torch import Tensor
 
+from mdmt.errors import Mistake
+from mdmt.files import write_file, write_json
+
 FORMAT = 1
 MANIFEST, PREVIOUS = "state.json", "previous.json"
 Parts = dict[str, dict[str, Tensor]]
 
 
-def reached(point: str) -> None:
+def _crash_point(name: str) -> None:
     """A named moment of writing: tests die here."""
 
 
@@ -40,20 +40,20 @@ def write_state(folder: str | Path, parts: Parts, rest: dict[str, Any], *, keep:
         path = folder / files[part]["file"]
         if not path.exists() or path.stat().st_size != len(data):
             write_file(path, data)
-        reached(f"{part} written")
+        _crash_point(f"{part} written")
     body = {"format": FORMAT, "files": files, "state": rest}
     used = {entry["file"] for entry in files.values()}
     if keep and (folder / MANIFEST).exists():
         last = (folder / MANIFEST).read_bytes()
         write_file(folder / PREVIOUS, last)
         used |= _files(last)
-        reached("previous kept")
+        _crash_point("previous kept")
     write_json(folder / MANIFEST, {**body, "sha256": _digest(body)})
-    reached("state written")
+    _crash_point("state written")
     for old in folder.iterdir():
         if old.suffix in (".safetensors", ".tmp") and old.name not in used:
             old.unlink()
-            reached("old removed")
+            _crash_point("old removed")
 
 
 def _files(manifest: bytes) -> set[str]:
@@ -64,10 +64,10 @@ def _files(manifest: bytes) -> set[str]:
         return set()
 
 
-def read_state(folder: str | Path, tell: Callable[[str], None] | None = None) -> tuple[Parts, dict[str, Any]]:
+def read_state(folder: str | Path, warn: Callable[[str], None] | None = None) -> tuple[Parts, dict[str, Any]]:
     """Read what `write_state` wrote; a missing or damaged file is a ValueError that names it.
 
-    Where the last state is damaged and the one before was kept, that is read, and `tell` is told.
+    Where the last state is damaged and the one before was kept, fall back to it and report that through `warn`.
     """
     folder = Path(folder)
     try:
@@ -76,8 +76,8 @@ def read_state(folder: str | Path, tell: Callable[[str], None] | None = None) ->
         if not (folder / PREVIOUS).exists():
             raise
         found = _read(folder, PREVIOUS)
-        if tell is not None:
-            tell(f"{damage}; going on from the checkpoint before it")
+        if warn is not None:
+            warn(f"{damage}; going on from the checkpoint before it")
         return found
 
 
@@ -86,50 +86,21 @@ def _read(folder: Path, name: str) -> tuple[Parts, dict[str, Any]]:
     try:
         body = json.loads(manifest.read_text())
     except FileNotFoundError:
-        raise ValueError(f"{folder}: no saved state here ({name} is missing)") from None
+        raise Mistake(f"{folder}: no saved state here ({name} is missing)") from None
     except ValueError:
-        raise ValueError(f"{manifest} is damaged: not JSON") from None
+        raise Mistake(f"{manifest} is damaged: not JSON") from None
     if not isinstance(body, dict) or body.pop("sha256", None) != _digest(body):
-        raise ValueError(f"{manifest} is damaged: its checksum is wrong")
+        raise Mistake(f"{manifest} is damaged: its checksum is wrong")
     if body["format"] > FORMAT:
-        raise ValueError(f"{manifest} was written by a newer mdmt (format {body['format']}): update mdmt")
+        raise Mistake(f"{manifest} was written by a newer mdmt (format {body['format']}): update mdmt")
     parts: Parts = {}
     for part, entry in body["files"].items():
         path = folder / entry["file"]
         data = path.read_bytes() if path.exists() else b""
         if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-            raise ValueError(f"{path} is {'damaged: its checksum is wrong' if data else 'missing or empty'}")
+            raise Mistake(f"{path} is {'damaged: its checksum is wrong' if data else 'missing or empty'}")
         parts[part] = load(data)
     return parts, body["state"]
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON whole or not at all."""
-    write_file(path, (json.dumps(content, indent=1) + "\n").encode())
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a temporary file, flushed to the disk, renamed into place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        todo = "free some space" if full else "make it writable"
-        whole = f"{error.strerror}; what was saved before is whole: {todo}, and ask again"
-        raise OSError(error.errno, whole, str(path)) from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def _digest(body: dict[str, Any]) -> str:

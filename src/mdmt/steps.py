@@ -12,6 +12,8 @@ import io
 import math
 from typing import TYPE_CHECKING
 
+from mdmt.errors import Mistake
+
 if TYPE_CHECKING:
     from mdmt.learner import Learner
 
@@ -59,5 +61,5 @@ def from_csv(text: str) -> list[Row]:
     """
     head, *rows = csv.reader(io.StringIO(text))
     if tuple(head) != COLUMNS or any(len(row) != len(COLUMNS) for row in rows):
-        raise ValueError(f"its columns are not {', '.join(COLUMNS)}")
+        raise Mistake(f"its columns are not {', '.join(COLUMNS)}")
     return [[float(number) for number in row] for row in rows]

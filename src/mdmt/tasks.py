@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mdmt.errors import Mistake
+
 View = Callable[[Tensor], Tensor]
 Heads = Literal["shared", "per-task"]
 
@@ -131,14 +133,14 @@ class Task:
         self.name, self.view = name, view
         names, which = _coded(f"task {name!r}", y)
         if not len(which):
-            raise ValueError(f"task {name!r} is empty: it has no training examples")
+            raise Mistake(f"task {name!r} is empty: it has no training examples")
         self.classes = tuple(sorted(names, key=_order)) if classes is None else tuple(classes)
         if len(set(self.classes)) < len(self.classes):
-            raise ValueError(f"task {name!r}: a class is listed twice in {list(self.classes)}")
+            raise Mistake(f"task {name!r}: a class is listed twice in {list(self.classes)}")
         self.train = self._examples("training", x, names, which)
         self.test = None if test is None else self._examples("test", test[0], *_coded(f"task {name!r}", test[1]))
         if self.test is not None and self.test.inputs.shape[1:] != self.train.inputs.shape[1:]:
-            raise ValueError(
+            raise Mistake(
                 f"task {name!r}: training inputs have shape {tuple(self.train.inputs.shape[1:])}, "
                 f"test inputs {tuple(self.test.inputs.shape[1:])}; they must agree"
             )
@@ -175,22 +177,20 @@ class Task:
         if isinstance(inputs, Tensor) and inputs.dtype == torch.float64:
             inputs = inputs.float()
         if inputs.dtype != torch.uint8 and not inputs.dtype.is_floating_point:
-            raise ValueError(
-                f"{where}: inputs must be uint8 (pixels 0 to 255) or float, not {inputs.dtype}; convert them"
-            )
+            raise Mistake(f"{where}: inputs must be uint8 (pixels 0 to 255) or float, not {inputs.dtype}; convert them")
         if inputs.ndim < 2 or len(inputs) != len(which):
-            raise ValueError(
+            raise Mistake(
                 f"{where}: inputs of shape {tuple(inputs.shape)} for {len(which)} labels; one input per label is needed"
             )
         if inputs.dtype.is_floating_point:
             values = inputs.tensor() if isinstance(inputs, Rows) else inputs
             if not bool(torch.isfinite(values).all()):
                 bad = int((~torch.isfinite(values)).flatten(1).any(1).nonzero()[0])
-                raise ValueError(f"{where}: example {bad} has NaN or infinite values; remove or repair it")
+                raise Mistake(f"{where}: example {bad} has NaN or infinite values; remove or repair it")
         position = {c: i for i, c in enumerate(self.classes)}
         unknown = next((n for n in names if n not in position), None)
         if unknown is not None:
-            raise ValueError(f"{where}: label {unknown!r} is not one of the classes {list(self.classes)}")
+            raise Mistake(f"{where}: label {unknown!r} is not one of the classes {list(self.classes)}")
         places = np.array([position[n] for n in names], np.int64)
         return Examples(inputs, torch.from_numpy(places[which]))
 
@@ -217,7 +217,7 @@ def _coded(where: str, y: Any) -> tuple[list[Hashable], NDArray[np.int64]]:
     if not isinstance(y, list):
         y = np.asarray(y)
         if y.ndim != 1:
-            raise ValueError(f"{where}: labels of shape {y.shape}; one class per example is needed")
+            raise Mistake(f"{where}: labels of shape {y.shape}; one class per example is needed")
         if y.dtype.kind in "iub":
             distinct, which = np.unique(y, return_inverse=True)
             return distinct.tolist(), which.astype(np.int64, copy=False)
@@ -226,7 +226,7 @@ def _coded(where: str, y: Any) -> tuple[list[Hashable], NDArray[np.int64]]:
     try:
         codes = [number.setdefault(v.item() if hasattr(v, "item") else v, len(number)) for v in y]
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{where}: a label is neither a number nor a name; one class per example is needed") from None
+        raise Mistake(f"{where}: a label is neither a number nor a name; one class per example is needed") from None
     return list(number), np.array(codes, np.int64)
 
 
@@ -257,13 +257,13 @@ class Stream:
 
     def __post_init__(self) -> None:
         if not self.tasks:
-            raise ValueError(f"stream {self.name!r} has no tasks")
+            raise Mistake(f"stream {self.name!r} has no tasks")
         parts = [part for task in self.tasks for part in task.parts]
         names = [part.name for part in parts]
         if len(set(names)) < len(names):
-            raise ValueError(f"stream {self.name!r}: two tasks are called {max(names, key=names.count)!r}")
+            raise Mistake(f"stream {self.name!r}: two tasks are called {max(names, key=names.count)!r}")
         if self.heads not in ("shared", "per-task"):
-            raise ValueError(f"heads={self.heads!r}: must be 'shared' or 'per-task'")
+            raise Mistake(f"heads={self.heads!r}: must be 'shared' or 'per-task'")
         classes = [c for part in parts for c in part.classes]
         needed = len(set(classes)) if self.heads == "shared" else len(classes)
         object.__setattr__(self, "outputs", max(self.outputs, needed))

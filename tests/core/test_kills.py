@@ -95,7 +95,7 @@ def killed_at_point(config, out, point, times):
             if met.count(point) == times:
                 die()
 
-        mdmt.state.reached = reached
+        mdmt.state._crash_point = reached
         run(config, out, every=1)
 
     with child(work) as (_, ended):

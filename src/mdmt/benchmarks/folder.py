@@ -14,6 +14,7 @@ import numpy as np
 from mdmt.benchmarks.splits import draw
 from mdmt.data.images import Progress, load_images
 from mdmt.data.readers import IMAGE_SUFFIXES
+from mdmt.errors import Mistake
 from mdmt.tasks import Heads, Stream, Task
 
 IMAGE_SIZE = 64
@@ -39,9 +40,9 @@ def folder(
     for place in places:
         twin = seen.setdefault(unicodedata.normalize("NFC", place.name).casefold().strip(), place)
         if twin is not place:
-            raise ValueError(f"{place} and {twin.name!r} are two tasks with one name: rename one of them")
+            raise Mistake(f"{place} and {twin.name!r} are two tasks with one name: rename one of them")
     if tasks is not None and not 1 <= tasks <= len(places):
-        raise ValueError(f"tasks={tasks!r}: {data} has {len(places)}, so 1 to {len(places)}")
+        raise Mistake(f"tasks={tasks!r}: {data} has {len(places)}, so 1 to {len(places)}")
     count = len(places) if tasks is None else tasks
     files = [_parts(place) for place in places]  # all are checked, also those that are not asked for
     made = []
@@ -88,16 +89,16 @@ def _parts(task: Path) -> tuple[Classes, Classes]:
         return _cut({place.name: _images(place) for place in inside})
     for place in inside:
         if place.name not in halves:
-            raise ValueError(f"{place} stands beside {halves[0]}: expected {LAYOUT}")
+            raise Mistake(f"{place} stands beside {halves[0]}: expected {LAYOUT}")
     if "train" not in halves:
-        raise ValueError(f"{task / 'train'} is missing: there is only {task / 'test'}")
+        raise Mistake(f"{task / 'train'} is missing: there is only {task / 'test'}")
     train = {place.name: _images(place) for place in _folders(task / "train", "class")}
     test: Classes = {}
     if "test" in halves:
         test = {place.name: _images(place) for place in _folders(task / "test", "class")}
     for name in test:
         if name not in train:
-            raise ValueError(
+            raise Mistake(
                 f"{task / 'test' / name} is a class without training images: {task / 'train'} has no {name!r}"
             )
     return train, test
@@ -118,13 +119,13 @@ def _cut(classes: Classes) -> tuple[Classes, Classes]:
 def _folders(place: Path, of: str) -> list[Path]:
     """The folders in a folder, in name order; there must be some, and nothing else."""
     if not place.is_dir():
-        raise ValueError(f"{place} is {'not a folder' if place.exists() else 'missing'}: expected {LAYOUT}")
+        raise Mistake(f"{place} is {'not a folder' if place.exists() else 'missing'}: expected {LAYOUT}")
     inside = _visible(place)
     for path in inside:
         if not path.is_dir():
-            raise ValueError(f"{path} is a file where {of} folders stand: expected {LAYOUT}")
+            raise Mistake(f"{path} is a file where {of} folders stand: expected {LAYOUT}")
     if not inside:
-        raise ValueError(f"{place} is empty: it has no {of} folders; expected {LAYOUT}")
+        raise Mistake(f"{place} is empty: it has no {of} folders; expected {LAYOUT}")
     return inside
 
 
@@ -133,11 +134,11 @@ def _images(place: Path) -> list[Path]:
     inside = _visible(place)
     for path in inside:
         if path.is_dir():
-            raise ValueError(f"{path} is a folder inside the class {place.name!r}: expected {LAYOUT}")
+            raise Mistake(f"{path} is a folder inside the class {place.name!r}: expected {LAYOUT}")
         if path.suffix.lower() not in IMAGE_SUFFIXES:
-            raise ValueError(f"{path} is not an image: {', '.join(IMAGE_SUFFIXES)} are read")
+            raise Mistake(f"{path} is not an image: {', '.join(IMAGE_SUFFIXES)} are read")
     if not inside:
-        raise ValueError(f"{place} is an empty class: put images there, or remove it")
+        raise Mistake(f"{place} is an empty class: put images there, or remove it")
     return inside
 
 

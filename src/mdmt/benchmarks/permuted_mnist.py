@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mdmt.benchmarks.splits import TASKS, count_of_tasks, draw, home, reduced
 from mdmt.data.readers import Arrays, read_mnist
+from mdmt.errors import Mistake
 from mdmt.tasks import Heads, Permutation, Stream, Task
 
 VALIDATION = 5000  # the first training images are not used
@@ -47,7 +48,7 @@ def permuted_mnist(
     skipped = VALIDATION if len(whole.x) > VALIDATION else 0
     x, y = whole.x[skipped:].flatten(1), whole.y[skipped:]
     if x.shape[1] != 784:
-        raise ValueError(f"{folder}: images of {x.shape[1]} pixels; MNIST has 28 x 28")
+        raise Mistake(f"{folder}: images of {x.shape[1]} pixels; MNIST has 28 x 28")
     if subset is not None:
         kept = draw(y, subset, seed)
         x, y = x[kept], y[kept]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mdmt.benchmarks import digits, folder, permuted_mnist, split_awa, split_cifar, split_cub
+from mdmt.errors import Mistake
 from mdmt.tasks import Stream
 
 
@@ -78,5 +79,5 @@ def make(name: str, seed: int = 1234, **arguments: Any) -> Stream:
 def find(name: str) -> Benchmark:
     """A benchmark by name."""
     if name not in BENCHMARKS:
-        raise ValueError(f"benchmark {name!r} is not one of {', '.join(BENCHMARKS)}")
+        raise Mistake(f"benchmark {name!r} is not one of {', '.join(BENCHMARKS)}")
     return BENCHMARKS[name]

@@ -25,6 +25,7 @@ from mdmt.benchmarks.splits import (
 from mdmt.data.images import Progress, load_images
 from mdmt.data.readers import ImageList, read_awa2
 from mdmt.data.sources import substitute
+from mdmt.errors import Mistake
 from mdmt.tasks import Heads, Stream
 
 OUTPUTS = 850  # each task has a copy of the 50 classes of its own, five of them in use
@@ -80,7 +81,7 @@ def split_awa(
     folder = home("awa2", data)
     listed = read_awa2(folder)
     if len(listed.classes) != 50:
-        raise ValueError(f"{folder / 'classes.txt'} lists {len(listed.classes)} classes; the data set has 50")
+        raise Mistake(f"{folder / 'classes.txt'} lists {len(listed.classes)} classes; the data set has 50")
     images = load_images(listed.paths, image_size, cache=cache, progress=progress)
     order, made = class_order(seed, cross_validation), []
     for number, (classes, share) in enumerate(zip(order, shares(order, listed), strict=True)):

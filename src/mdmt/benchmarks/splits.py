@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mdmt.data.fetch import unpacked
+from mdmt.errors import Mistake
 from mdmt.tasks import Rows, Task
 
 TASKS = 17  # evaluated; three more are held out for cross-validation
@@ -34,7 +35,7 @@ def shuffled_classes(seed: int, pool: range, per_task: int) -> list[list[int]]:
 def count_of_tasks(name: str, tasks: int, cross_validation: bool, limit: int = TASKS) -> int:
     """How many tasks a stream has; the held-out ones are three at most."""
     if not isinstance(tasks, int) or isinstance(tasks, bool) or not 1 <= tasks <= limit:
-        raise ValueError(f"tasks={tasks!r}: {name} takes 1 to {limit}")
+        raise Mistake(f"tasks={tasks!r}: {name} takes 1 to {limit}")
     return min(tasks, HELD_OUT) if cross_validation else tasks
 
 
@@ -59,7 +60,7 @@ def draw(labels: Tensor, count: int | None, seed: int, number: int = 0) -> Tenso
     if count is None:
         return torch.arange(len(labels))
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise ValueError(f"subset={count!r}: must be a whole number, 1 or more")
+        raise Mistake(f"subset={count!r}: must be a whole number, 1 or more")
     generator = np.random.default_rng([seed, 4, number])
     order = generator.permutation(len(labels))
     rank = np.empty(len(labels), np.int64)  # an example's place among those of its class
@@ -85,7 +86,7 @@ def split_task(
     labels = train.labels[train.rows]
     for label in classes:
         if not bool((labels == label).any()):
-            raise ValueError(f"{name}: the data has no training example of class {label}")
+            raise Mistake(f"{name}: the data has no training example of class {label}")
     if subset is not None:
         train = train._replace(rows=train.rows[draw(labels, subset, seed, number)])
     (x, y), held_out = ((Rows(part.pixels, part.rows), part.labels[part.rows]) for part in (train, test))

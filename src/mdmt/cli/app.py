@@ -10,7 +10,7 @@ import typer
 
 from mdmt.cli import catalog, compare, cost, data, options, report, reproduce, runs, tune
 from mdmt.cli.progress import Progress, tell
-from mdmt.errors import FORESEEN, one_line
+from mdmt.errors import EXPECTED, Mistake, Stopped, summarise
 
 app = typer.Typer(
     help="Lifelong learning: one network learns task after task without forgetting the earlier ones.",
@@ -57,14 +57,14 @@ def run(
         for i in range(seeds)
     ]  # fmt: skip
     if log not in (None, "tensorboard"):
-        raise ValueError(f"--log {log}: must be tensorboard; steps.csv and record.json are always written")
+        raise Mistake(f"--log {log}: must be tensorboard; steps.csv and record.json are always written")
     if log:
         tensorboard.writer()  # refused before the run, not after
     processes = compare.parse_workers(workers)
     if seeds > 1:
         _, failed = compare.run_all([configs], out, processes, checkpoint_every, fresh, quiet or json)
         if failed:
-            raise ValueError(f"seed {failed[0]['seed']}: {failed[0]['reason']}")
+            raise Mistake(f"seed {failed[0]['seed']}: {failed[0]['reason']}")
     records = [
         _learn(config, out, fresh and seeds == 1, checkpoint_every, log is not None, quiet or json)
         for config in configs
@@ -113,10 +113,10 @@ def main(arguments: list[str] | None = None) -> int:
         return app(args=arguments, prog_name="mdmt", standalone_mode=False) or 0
     except Exception as error:
         said = error.format_message() if hasattr(error, "format_message") else None  # typer's own
-        stopped = type(error).__name__ == "Stopped"
-        if not (said is not None or stopped or isinstance(error, FORESEEN)) or os.environ.get("MDMT_TRACEBACK"):
+        stopped = isinstance(error, Stopped)
+        if not (said is not None or stopped or isinstance(error, EXPECTED)) or os.environ.get("MDMT_TRACEBACK"):
             raise
-        tell((str(error) if stopped else one_line(error)) if said is None else said or "see mdmt --help")
+        tell((str(error) if stopped else summarise(error)) if said is None else said or "see mdmt --help")
         return 130 if stopped else 2
 
 

@@ -8,6 +8,7 @@ import typer
 
 from mdmt.cli import options
 from mdmt.cli.progress import tell
+from mdmt.errors import Mistake, Stopped
 
 if TYPE_CHECKING:
     from mdmt.experiments.comparison import Row
@@ -124,7 +125,7 @@ def parse_workers(text: str) -> Any:
     if text == "auto":
         return text
     if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"--workers {text}: must be auto or a whole number from 1")
+        raise Mistake(f"--workers {text}: must be auto or a whole number from 1")
     return int(text)
 
 
@@ -137,7 +138,7 @@ def run_all(
     from mdmt.checkpoints import parse_every
     from mdmt.cli.live import Live
     from mdmt.experiments.comparison import comparison
-    from mdmt.experiments.run import Stopped, go_on
+    from mdmt.experiments.run import go_on
     from mdmt.experiments.store import folder_of
     from mdmt.experiments.sweep import sweep
 

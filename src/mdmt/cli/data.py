@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mdmt.errors import Mistake
+
 if TYPE_CHECKING:
     from mdmt.data.download import Progress
 
@@ -56,7 +58,7 @@ def fetch(
         try:
             fetch_one(name, folder, progress, base=from_)
         except KeyboardInterrupt:
-            raise ValueError("interrupted; the same command goes on from there") from None
+            raise Mistake("interrupted; the same command goes on from there") from None
     row = _row(name, folder)
     if json:
         _print_json({"name": name, **row})

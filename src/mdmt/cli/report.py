@@ -11,6 +11,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from mdmt.cli import options
+from mdmt.errors import Mistake
 
 NEEDS = ("jinja2", "matplotlib", "sklearn")
 Runs = Annotated[str, typer.Argument(help="A folder of runs.")]
@@ -49,12 +50,12 @@ def report(
     """Write one HTML page of what runs found. Tables, every figure of the paper, drift, cost, differences."""
     folder = _folder(runs)
     from mdmt.experiments.listing import find_runs
+    from mdmt.files import write_file
     from mdmt.report import files, page, study
-    from mdmt.state import write_file
 
     studies, absent = study.read(find_runs(folder))
     if not studies and not absent:
-        raise ValueError(f"no runs under {runs}: `mdmt run` and `mdmt compare` leave them in --out")
+        raise Mistake(f"no runs under {runs}: `mdmt run` and `mdmt compare` leave them in --out")
     drawn = page.drawings(studies, folder / ".tsne")
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +79,7 @@ def watch(
     try:
         serving = server(folder, port)
     except OSError as error:
-        raise ValueError(f"port {port} cannot be used ({error.strerror}): give another --port") from None
+        raise Mistake(f"port {port} cannot be used ({error.strerror}): give another --port") from None
     with serving:
         try:
             print(f"http://{HOST}:{serving.server_address[1]}/  (Ctrl-C ends it)", flush=True)
@@ -142,7 +143,7 @@ def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:
 
     studies, _ = study.read(runs)
     if len(studies) != 1:
-        raise ValueError(f"{name}: " + ("its methods must have one kind of head" if studies else "no run finished"))
+        raise Mistake(f"{name}: " + ("its methods must have one kind of head" if studies else "no run finished"))
     (drawn,) = page.drawings(studies, cache, compute=name in ("fig5", "fig6"))
     place.mkdir(parents=True, exist_ok=True)
     there = [part for part in FIGURES[name].parts if part in files.figure_names(drawn)]
@@ -153,13 +154,13 @@ def _folder(runs: str) -> Path:
     _check()
     folder = Path(runs)
     if not folder.is_dir():
-        raise ValueError(f"{runs} is not a folder of runs")
+        raise Mistake(f"{runs} is not a folder of runs")
     return folder
 
 
 def _check() -> None:
     if any(find_spec(name) is None for name in NEEDS):
-        raise ValueError("the report needs more packages: pip install 'mdmt[report]'")
+        raise Mistake("the report needs more packages: pip install 'mdmt[report]'")
 
 
 def _count(number: int, one: str, many: str | None = None) -> str:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from mdmt.cli import compare, cost, report
+from mdmt.errors import Mistake
 
 BENCHMARK = "split-cifar"  # of every table that is not asked for on another
 PAPER: dict[str, Callable[..., None]] = {
@@ -26,7 +27,7 @@ class _Names(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by its name."""
         if cmd_name not in self.commands:
-            raise ValueError(f"the paper's {cmd_name!r} is not one of {', '.join(self.commands)}")
+            raise Mistake(f"the paper's {cmd_name!r} is not one of {', '.join(self.commands)}")
         return super().get_command(ctx, cmd_name)
 
 

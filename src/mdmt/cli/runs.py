@@ -9,6 +9,7 @@ import typer
 
 from mdmt.cli import options
 from mdmt.cli.progress import Progress, tell
+from mdmt.errors import Mistake
 
 app = typer.Typer(help="List, show and remove runs.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -24,7 +25,7 @@ def list_(
     from mdmt.experiments.listing import describe, find_runs
 
     if not Path(out).is_dir():
-        raise ValueError(f"{out} is no folder: the runs lie where --out said, by default in runs")
+        raise Mistake(f"{out} is no folder: the runs lie where --out said, by default in runs")
     found = [describe(folder) for folder in find_runs(out)]
     found.sort(key=lambda run: (run["benchmark"] is None, *(str(run[key]) for key in ("benchmark", "label", "path"))))
     if json:
@@ -55,7 +56,7 @@ def show(
     folder = find_run(run, out)
     about = describe(folder)
     if about["benchmark"] is None or about["state"] in ("damaged", "foreign"):
-        raise ValueError(f"{folder} cannot be shown: {about['state']}: {about['reason']}")
+        raise Mistake(f"{folder} cannot be shown: {about['state']}: {about['reason']}")
     if csv:
         print(steps.as_csv(read_steps(folder)), end="")
         return
@@ -85,7 +86,7 @@ def remove(
                 continue
         except typer.Abort:
             typer.echo(err=True)  # the question's line ends here
-            raise ValueError(f"{folder} stays: nobody answered; --yes removes without asking") from None
+            raise Mistake(f"{folder} stays: nobody answered; --yes removes without asking") from None
         listing.remove(folder)
         print(f"removed {folder}")
 

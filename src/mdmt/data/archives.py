@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from mdmt.errors import Mistake
+
 MOST_MEMBERS = 200_000
 # NotImplementedError is zipfile's word for a compression it does not know.
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
@@ -40,19 +42,19 @@ def _write(archive: Path, target: Path, content: IO[bytes] | None, room: int) ->
             while block := content.read(1 << 20):
                 room -= len(block)
                 if room < 0:
-                    raise ValueError(f"{archive} is refused: it unpacks to more than this data set has")
+                    raise Mistake(f"{archive} is refused: it unpacks to more than this data set has")
                 file.write(block)
     except (FileExistsError, NotADirectoryError, IsADirectoryError):
-        raise ValueError(f"{archive} is refused: two of its members are called {target.name!r}") from None
+        raise Mistake(f"{archive} is refused: two of its members are called {target.name!r}") from None
 
 
 def members(archive: Path) -> Iterator[tuple[PurePosixPath, IO[bytes] | None]]:
     """The members with their content, folders with None; one that must not be unpacked is a ValueError."""
     for number, (name, kind, content) in enumerate((_zip if zipfile.is_zipfile(archive) else _tar)(archive)):
         if number >= MOST_MEMBERS:
-            raise ValueError(f"{archive} is refused: more than {MOST_MEMBERS} members")
+            raise Mistake(f"{archive} is refused: more than {MOST_MEMBERS} members")
         if kind:
-            raise ValueError(f"{archive} is refused: its member {name!r} is {kind}")
+            raise Mistake(f"{archive} is refused: its member {name!r} is {kind}")
         yield _inside(name, archive), content
 
 
@@ -63,17 +65,17 @@ def readable(archive: Path) -> Iterator[None]:
         yield
     except _DAMAGED as error:
         why = str(error).split("\n")[0].rstrip(":") or "it ends too early"
-        raise ValueError(f"{archive} is damaged: {why}") from None
+        raise Mistake(f"{archive} is damaged: {why}") from None
     except OSError as error:
         if error.errno is not None:  # a fault of the disk, not of the archive
             raise
-        raise ValueError(f"{archive} is damaged: {error}") from None
+        raise Mistake(f"{archive} is damaged: {error}") from None
 
 
 def _inside(name: str, archive: Path) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name:
-        raise ValueError(f"{archive} is refused: its member {name!r} would be written outside its folder")
+        raise Mistake(f"{archive} is refused: its member {name!r} would be written outside its folder")
     return path
 
 
@@ -108,5 +110,5 @@ def _zip(archive: Path) -> Iterator[tuple[str, str, IO[bytes] | None]]:
 def rename_into(unpacked: Path, target: Path) -> None:
     """Put an unpacked folder in its place, which must be free."""
     if target.exists():
-        raise ValueError(f"{target} is in the way and not complete: move it away and try again")
+        raise Mistake(f"{target} is in the way and not complete: move it away and try again")
     os.rename(unpacked, target)

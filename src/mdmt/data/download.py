@@ -14,13 +14,10 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from mdmt.data.sources import File
+from mdmt.errors import Mistake, Unreachable
 
 Progress = Callable[[str, int, int | None], None]
 TIMEOUT = 60  # seconds without a byte
-
-
-class Unreachable(ValueError):
-    """The file could not be had from there, through no fault of what is here."""
 
 
 def check_address(url: str, local: bool) -> None:
@@ -29,7 +26,7 @@ def check_address(url: str, local: bool) -> None:
     if scheme == "https" and host:
         return
     if not (local and scheme == "http" and host and _loopback(host)):
-        raise ValueError(f"{url} is refused: data is fetched over https only")
+        raise Mistake(f"{url} is refused: data is fetched over https only")
 
 
 def _loopback(host: str) -> bool:
@@ -68,7 +65,7 @@ def download(url: str, part: Path, file: File, progress: Progress | None = None,
             out.flush()
             os.fsync(out.fileno())
     except OSError as error:  # the network's errors are ValueErrors by now
-        raise ValueError(f"{part}: {error.strerror}; free some space or choose another folder, and try again") from None
+        raise Mistake(f"{part}: {error.strerror}; free some space or choose another folder, and try again") from None
     finally:
         if part.exists() and part.stat().st_size == 0:
             part.unlink()
@@ -91,7 +88,7 @@ def _answer(url: str, out: IO[bytes], local: bool) -> http.client.HTTPResponse:
             out.truncate(0)
             return _answer(url, out, local)
         if 300 <= error.code < 400:
-            raise ValueError(f"{url} is refused: it redirects to an address that is not https") from None
+            raise Mistake(f"{url} is refused: it redirects to an address that is not https") from None
         said = f"{error.code} {error.reason}"
         raise Unreachable(f"{url}: the server answered {said}; try later, or another address with --from") from None
     except (OSError, http.client.HTTPException) as error:
@@ -113,7 +110,7 @@ def _receive(answer: http.client.HTTPResponse, out: IO[bytes], url: str, file: F
     announced = answer.headers.get("Content-Length", "")
     total = done + int(announced) if announced.isdecimal() else None
     if file.exact and total is not None and total != file.size:
-        raise ValueError(f"{url}: wrong length, the server offers {total} bytes, the published file has {file.size}")
+        raise Mistake(f"{url}: wrong length, the server offers {total} bytes, the published file has {file.size}")
     total = file.size if file.exact else total
     most = file.size if file.exact else 2 * file.size
     while True:
@@ -130,13 +127,11 @@ def _receive(answer: http.client.HTTPResponse, out: IO[bytes], url: str, file: F
         done += len(block)
         if done > most:
             out.truncate(0)
-            raise ValueError(
+            raise Mistake(
                 f"{url}: wrong length, the server sends more than the {file.size} bytes of the published file"
             )
         out.write(block)
     if done == 0:
-        raise ValueError(f"{url}: the server sent nothing; try later, or another address with --from")
+        raise Mistake(f"{url}: the server sent nothing; try later, or another address with --from")
     if total is not None and done < total:
-        raise ValueError(
-            f"{url}: the connection broke after {done} of {total} bytes; the same command goes on from there"
-        )
+        raise Mistake(f"{url}: the connection broke after {done} of {total} bytes; the same command goes on from there")

@@ -6,7 +6,6 @@ Until then everything lies in a hidden folder beside; what was downloaded before
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -15,8 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mdmt.data.archives import rename_into, unpack
-from mdmt.data.download import Progress, Unreachable, check_address, download
+from mdmt.data.download import Progress, check_address, download
 from mdmt.data.sources import IMAGENET_RESNET18, DataSet, File, data_folder, find, locate
+from mdmt.errors import Mistake, Unreachable
+from mdmt.files import lock
 
 
 def fetch(
@@ -37,7 +38,7 @@ def fetch(
             raise  # there, but damaged
     place, staging = folder / source.folders[0], folder / f".{source.name}.fetch"
     if source.archive and place.exists():
-        raise ValueError(f"{place} is in the way and not complete: move it away and try again")
+        raise Mistake(f"{place} is in the way and not complete: move it away and try again")
     with _disk(folder):
         staging.mkdir(parents=True, exist_ok=True)
     with _alone(staging, wait=False):
@@ -48,7 +49,7 @@ def fetch(
                 (_settle_archive if source.archive else _settle_files)(source, staging, folder)
         except Unreachable as error:
             what = "it" if source.archive else ", ".join(file.name for file in source.files)
-            raise ValueError(f"{error}, or put {what} into {folder if source.archive else place} by hand") from None
+            raise Mistake(f"{error}, or put {what} into {folder if source.archive else place} by hand") from None
         finally:
             if not any(staging.iterdir()):
                 staging.rmdir()
@@ -69,7 +70,7 @@ def fetch_weights(
         try:
             _one(IMAGENET_RESNET18, place, progress, base)
         except Unreachable as error:
-            raise ValueError(f"{error}, or put it into {place} by hand") from None
+            raise Mistake(f"{error}, or put it into {place} by hand") from None
     return path
 
 
@@ -104,7 +105,7 @@ def _one(file: File, staging: Path, progress: Progress | None, base: str | None)
                 raise
     if (problem := wrong(part, file)) is not None:
         part.unlink()
-        raise ValueError(f"{file.name} from {url} is not the published file ({problem}); it was removed, try again")
+        raise Mistake(f"{file.name} from {url} is not the published file ({problem}); it was removed, try again")
     os.replace(part, done)
 
 
@@ -151,21 +152,18 @@ def _unpack(source: DataSet, archive: Path, temporary: Path, folder: Path) -> No
     inner = source.folders[0]
     unpack(archive, temporary, source.room)
     if absent := [part for part in source.parts if not (temporary / inner / part).exists()]:
-        raise ValueError(f"{archive} is not the {source.title}: it holds no {inner}/{absent[0]}")
+        raise Mistake(f"{archive} is not the {source.title}: it holds no {inner}/{absent[0]}")
     rename_into(temporary / inner, folder / inner)
 
 
 @contextmanager
 def _alone(path: Path, wait: bool) -> Iterator[None]:
     """One process at a time; another one waits, or says that it is not the first."""
-    handle = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
+        with lock(path, wait=wait):
+            yield
     except BlockingIOError:
-        raise ValueError(f"{path} is in use: another process is fetching this data set") from None
-    finally:
-        os.close(handle)
+        raise Mistake(f"{path} is in use: another process is fetching this data set") from None
 
 
 class _disk:
@@ -180,4 +178,4 @@ class _disk:
         if isinstance(error, OSError):
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             why = "the disk is full: free some space and try again" if full else error.strerror or str(error)
-            raise ValueError(f"{error.filename or self.folder}: {why}") from None
+            raise Mistake(f"{error.filename or self.folder}: {why}") from None

@@ -12,7 +12,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,7 +21,8 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from mdmt.state import write_json
+from mdmt.errors import Mistake
+from mdmt.files import lock, write_json
 
 FORMAT = 1
 PIECE = 32  # images that one thread decodes before it hands them over
@@ -57,23 +57,23 @@ def load_images(
     with its path, and leaves nothing behind. Two processes that want the same images do the work once.
     """
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise ValueError(f"image_size={size!r}: must be a whole number, 1 or more")
+        raise Mistake(f"image_size={size!r}: must be a whole number, 1 or more")
     if not paths:
-        raise ValueError("no images were given")
+        raise Mistake("no images were given")
     folder, key = Path(cache) if cache is not None else cache_folder() / "images", _key(paths, size)
     pixels, about = folder / f"{key}.u8", folder / f"{key}.json"
     total = len(paths) * 3 * size * size
     if (enlarged := _finished(pixels, about, total)) is None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with _alone(folder / f"{key}.lock"):
+            with lock(folder / f"{key}.lock", wait=True):
                 if (enlarged := _finished(pixels, about, total)) is None:
                     about.unlink(missing_ok=True)
                     enlarged, digest = _build(paths, size, pixels, progress, workers)
                     facts = {"images": len(paths), "size": size, "enlarged": enlarged, "sha256": digest}
                     write_json(about, {"format": FORMAT, **facts})
         except OSError as error:
-            raise ValueError(
+            raise Mistake(
                 f"{folder}: {total / 1e9:.1f} GB of decoded images cannot be kept there ({error.strerror}); "
                 "$MDMT_CACHE names another folder"
             ) from None
@@ -94,10 +94,10 @@ def decode(path: Path, size: int) -> tuple[np.ndarray[tuple[int, ...], np.dtype[
                 image = image.convert("RGBA")
             image = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
     except FileNotFoundError:
-        raise ValueError(f"{path} is missing") from None
+        raise Mistake(f"{path} is missing") from None
     except Exception as error:  # a broken file can raise almost anything
         reason = "not an image" if isinstance(error, UnidentifiedImageError) else f"a broken image: {error}"
-        raise ValueError(f"{path} is {reason}".splitlines()[0]) from None
+        raise Mistake(f"{path} is {reason}".splitlines()[0]) from None
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)), small
 
 
@@ -107,7 +107,7 @@ def _key(paths: Sequence[Path], size: int) -> str:
         try:
             about = os.stat(path)
         except OSError:
-            raise ValueError(f"{path} is missing") from None
+            raise Mistake(f"{path} is missing") from None
         digest.update(os.fsencode(f"{os.path.abspath(path)}\0{about.st_size}\0{about.st_mtime_ns}\n"))
     return digest.hexdigest()[:32]
 
@@ -165,16 +165,3 @@ def _decoded(paths: Sequence[Path], size: int, workers: int) -> Iterator[tuple[b
         finally:
             for future in waiting:
                 future.cancel()
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Only one process at a time, where the system has file locks."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mdmt.errors import Mistake
+
 _NUMBERS = frozenset(("b1", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"))
 _PLAIN = (str, bytes, bytearray, int, float, type(None))
 
@@ -77,13 +79,13 @@ def read_pickle(path: str | Path) -> Any:
     Strings of Python 2 are given as bytes. Nothing the file asks for is run.
     """
     if not Path(path).exists():
-        raise ValueError(f"{path} is missing")
+        raise Mistake(f"{path} is missing")
     with open(path, "rb") as file:
         try:
             return _plain(_Unpickler(file, encoding="bytes").load(), {})
         except Exception as error:  # a damaged pickle can raise anything
             why = str(error) or type(error).__name__
-            raise ValueError(f"{path} is damaged or unsafe: only arrays and plain values are read ({why})") from None
+            raise Mistake(f"{path} is damaged or unsafe: only arrays and plain values are read ({why})") from None
 
 
 def _plain(value: Any, known: dict[int, Any]) -> Any:

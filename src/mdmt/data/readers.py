@@ -20,6 +20,7 @@ from torch import Tensor
 
 from mdmt.data.pickles import read_pickle
 from mdmt.data.sources import awa2_split
+from mdmt.errors import Mistake
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 
@@ -55,7 +56,7 @@ def read_mnist(folder: str | Path) -> Arrays:
         labels = _packed_or_not(Path(folder, f"{stem}-labels-idx1-ubyte"))
         x, y = torch.from_numpy(read_idx(images, 3)), torch.from_numpy(read_idx(labels, 1)).long()
         if len(x) != len(y):
-            raise ValueError(f"{images} holds {len(x)} images, but {labels.name} {len(y)} labels")
+            raise Mistake(f"{images} holds {len(x)} images, but {labels.name} {len(y)} labels")
         parts += [x, y]
     return Arrays(*parts)
 
@@ -67,15 +68,15 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
     except FileNotFoundError:
-        raise ValueError(f"{path} is missing") from None
+        raise Mistake(f"{path} is missing") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
+        raise Mistake(f"{path} is damaged: {error}") from None
     magic, start = 0x0800 + dimensions, 4 + 4 * dimensions
     if len(data) < start or int.from_bytes(data[:4], "big") != magic:
-        raise ValueError(f"{path} is damaged: an idx file of {dimensions} dimensions begins with the number {magic}")
+        raise Mistake(f"{path} is damaged: an idx file of {dimensions} dimensions begins with the number {magic}")
     shape = [int.from_bytes(data[at : at + 4], "big") for at in range(4, start, 4)]
     if len(data) - start != math.prod(shape):
-        raise ValueError(f"{path} is damaged: {math.prod(shape)} bytes of data expected, {len(data) - start} found")
+        raise Mistake(f"{path} is damaged: {math.prod(shape)} bytes of data expected, {len(data) - start} found")
     return np.frombuffer(bytearray(data), np.uint8, offset=start).reshape(shape)  # copied: tensors must be writable
 
 
@@ -94,9 +95,9 @@ def read_cifar100(folder: str | Path) -> Arrays:
         rows = read_pickle(path)
         x, y = (rows.get(key) if isinstance(rows, dict) else None for key in (b"data", b"fine_labels"))
         if not isinstance(x, np.ndarray) or x.dtype != np.uint8 or x.shape[1:] != (3072,) or not isinstance(y, list):
-            raise ValueError(f"{path} is damaged: no 'data' of uint8 rows of 3,072 with 'fine_labels'")
+            raise Mistake(f"{path} is damaged: no 'data' of uint8 rows of 3,072 with 'fine_labels'")
         if len(x) != len(y) or not all(isinstance(label, int) and 0 <= label < 100 for label in y):
-            raise ValueError(f"{path} is damaged: {len(x)} images need as many labels, each from 0 to 99")
+            raise Mistake(f"{path} is damaged: {len(x)} images need as many labels, each from 0 to 99")
         parts += [torch.from_numpy(x).view(-1, 3, 32, 32), torch.tensor(y)]
     return Arrays(*parts)
 
@@ -107,7 +108,7 @@ def read_cifar100_names(folder: str | Path) -> list[str]:
     rows = read_pickle(path)
     names = rows.get(b"fine_label_names") if isinstance(rows, dict) else None
     if not isinstance(names, list) or not all(isinstance(name, bytes) for name in names):
-        raise ValueError(f"{path} is damaged: no list 'fine_label_names'")
+        raise Mistake(f"{path} is damaged: no list 'fine_label_names'")
     return [name.decode() for name in names]
 
 
@@ -122,14 +123,14 @@ def read_cub(folder: str | Path) -> ImageList:
     )
     for name, column in (("image_class_labels.txt", labels), ("train_test_split.txt", split)):
         if column.keys() != names.keys():
-            raise ValueError(f"{folder / name} does not list the images of images.txt: {len(column)} and {len(names)}")
+            raise Mistake(f"{folder / name} does not list the images of images.txt: {len(column)} and {len(names)}")
     numbers = {key: i for i, key in enumerate(classes)}
     for key, label in labels.items():
         if label not in numbers:
-            raise ValueError(f"{folder / 'image_class_labels.txt'}: image {key} has class {label}, not in classes.txt")
+            raise Mistake(f"{folder / 'image_class_labels.txt'}: image {key} has class {label}, not in classes.txt")
     for key, part in split.items():
         if part not in ("0", "1"):
-            raise ValueError(f"{folder / 'train_test_split.txt'}: image {key} has {part!r}, neither 0 nor 1")
+            raise Mistake(f"{folder / 'train_test_split.txt'}: image {key} has {part!r}, neither 0 nor 1")
     is_train = torch.tensor([split[key] == "1" for key in names], dtype=torch.bool)
     return ImageList(
         [folder / "images" / name for name in names.values()],
@@ -154,7 +155,7 @@ def read_awa2(folder: str | Path) -> ImageList:
     for number, name in enumerate(classes):
         place = folder / "JPEGImages" / name
         if not place.is_dir():
-            raise ValueError(f"{place} is missing: classes.txt lists the class {name!r}")
+            raise Mistake(f"{place} is missing: classes.txt lists the class {name!r}")
         files = sorted(p for p in place.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES)
         to_train, validation, _ = awa2_split(len(files))
         for which, kept in ((train, files[:to_train]), (test, files[to_train + validation :])):
@@ -169,17 +170,17 @@ def _table(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        raise ValueError(f"{path} is missing") from None
+        raise Mistake(f"{path} is missing") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is damaged: it is not text") from None
+        raise Mistake(f"{path} is damaged: it is not text") from None
     rows: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         key, _, value = line.strip().replace("\t", " ").partition(" ")
         if not key and not value:
             continue
         if not value or key in rows:
-            raise ValueError(f"{path}, line {number}: {line!r} is not a new number and a value")
+            raise Mistake(f"{path}, line {number}: {line!r} is not a new number and a value")
         rows[key] = value.strip()
     if not rows:
-        raise ValueError(f"{path} is empty")
+        raise Mistake(f"{path} is empty")
     return rows

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mdmt.errors import Mistake
+
 SUBSTITUTE = "SUBSTITUTE.txt"  # a folder that holds this file says itself that its images are others
 
 
@@ -138,7 +140,7 @@ IMAGENET_RESNET18 = File(
 def find(name: str) -> DataSet:
     """A data set by name."""
     if name not in SOURCES:
-        raise ValueError(f"data set {name!r} is not one of {', '.join(SOURCES)}")
+        raise Mistake(f"data set {name!r} is not one of {', '.join(SOURCES)}")
     return SOURCES[name]
 
 
@@ -163,7 +165,7 @@ def locate(name: str, folder: str | Path | None = None) -> dict[str, Path]:
     packed = folder / source.files[0].name
     if source.archive and packed.is_file():
         return {"archive": packed}
-    raise ValueError(missing(source, folder))
+    raise Mistake(missing(source, folder))
 
 
 def _parts(source: DataSet, place: Path) -> dict[str, Path] | None:

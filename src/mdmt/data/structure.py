@@ -13,6 +13,7 @@ from typing import Any
 
 from mdmt.data.pickles import read_pickle
 from mdmt.data.sources import IDX_PARTS, DataSet, awa2_split
+from mdmt.errors import Mistake
 
 Parts = dict[str, Path]
 
@@ -24,7 +25,7 @@ def check(source: DataSet, parts: Parts) -> dict[str, Any]:
 
 def _equal(what: str, found: Any, expected: Any) -> None:
     if found != expected:
-        raise ValueError(f"{what}: {found} instead of {expected}")
+        raise Mistake(f"{what}: {found} instead of {expected}")
 
 
 def _spread(labels: Iterable[Any]) -> str:
@@ -54,10 +55,10 @@ def _read_idx(path: Path, magic: int, shape: tuple[int, ...]) -> bytes:
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise ValueError(f"{path.name} is damaged") from None
+        raise Mistake(f"{path.name} is damaged") from None
     header = 4 + 4 * len(shape)
     if len(data) < header:
-        raise ValueError(f"{path.name} has no idx header")
+        raise Mistake(f"{path.name} has no idx header")
     found, *dims = struct.unpack(f">I{len(shape)}I", data[:header])
     _equal(f"{path.name}, its kind", found, magic)
     _equal(f"{path.name}, its shape", tuple(dims), shape)
@@ -88,7 +89,7 @@ def _cifar(source: DataSet, parts: Parts) -> dict[str, Any]:
 
 def _entry(content: Any, key: bytes, file: str) -> Any:
     if not isinstance(content, dict) or key not in content:
-        raise ValueError(f"{file} has no {key.decode()}")
+        raise Mistake(f"{file} has no {key.decode()}")
     return content[key]
 
 
@@ -114,7 +115,7 @@ def _awa2(source: DataSet, parts: Parts) -> dict[str, Any]:
     files = {c: sorted(p.name for p in (parts["JPEGImages"] / c).glob("*.jpg")) for c in classes}
     images = sum(source.counts[s] for s in ("train", "validation", "test"))
     if empty := [c for c in classes if not files[c]]:
-        raise ValueError(f"JPEGImages/{empty[0]} has no image")
+        raise Mistake(f"JPEGImages/{empty[0]} has no image")
     _equal("JPEGImages, its images", sum(map(len, files.values())), images)
     shares = zip(*(awa2_split(len(f)) for f in files.values()), strict=True)
     for split, sizes in zip(("train", "validation", "test"), shares, strict=True):
@@ -128,7 +129,7 @@ def _table(path: Path) -> dict[str, str]:
     rows = [line.split(maxsplit=1) for line in path.read_text(errors="replace").splitlines() if line.strip()]
     for row in rows:
         if len(row) != 2 or not row[0].isdecimal():
-            raise ValueError(f"{path.name}: a line is {' '.join(row)!r} instead of a number and a value")
+            raise Mistake(f"{path.name}: a line is {' '.join(row)!r} instead of a number and a value")
     return {row[0]: row[1].strip() for row in rows}
 
 
@@ -136,7 +137,7 @@ def _exist(folder: Path, names: Iterable[str]) -> None:
     for name in names:
         path = folder / name
         if not path.is_file() or path.stat().st_size == 0:
-            raise ValueError(f"{folder.name}/{name} is {'empty' if path.is_file() else 'missing'}")
+            raise Mistake(f"{folder.name}/{name} is {'empty' if path.is_file() else 'missing'}")
 
 
 _CHECKS: dict[str, Callable[[DataSet, Parts], dict[str, Any]]] = {

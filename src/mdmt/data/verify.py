@@ -12,6 +12,7 @@ from mdmt.data import structure
 from mdmt.data.archives import members, readable
 from mdmt.data.fetch import checksum, unpacked, wrong
 from mdmt.data.sources import DataSet, data_folder, find, substitute
+from mdmt.errors import Mistake
 
 Bytes = Literal["published", "differ", "not compared"]
 
@@ -43,8 +44,8 @@ def verify(name: str, folder: str | Path | None = None) -> Report:
         figures = structure.check(source, parts)
     except ValueError as error:
         if note is None:
-            raise ValueError(f"{name}: wrong structure in {place}: {error}") from None
-        raise ValueError(f"{name}: substitute images in {place}: {note} ({error})") from None
+            raise Mistake(f"{name}: wrong structure in {place}: {error}") from None
+        raise Mistake(f"{name}: substitute images in {place}: {note} ({error})") from None
     if note is not None:
         return Report(name, place, figures, "differ", f"substitute images: {note}")
     return Report(name, place, figures, *_bytes(source, parts, folder))

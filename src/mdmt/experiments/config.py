@@ -12,6 +12,7 @@ from typing import Any, Literal, get_origin, get_type_hints
 from mdmt import benchmarks
 from mdmt.data.fetch import fetch_weights
 from mdmt.data.sources import locate
+from mdmt.errors import Mistake
 from mdmt.experiments.presets import preset
 from mdmt.methods import METHODS, Method
 from mdmt.tasks import Stream
@@ -55,18 +56,18 @@ def resolve(
     allowed = {**LEARNING, **hints}
     for key in asked:
         if key not in allowed:
-            raise ValueError(f"setting {key!r} is unknown; {name} on {benchmark} takes {', '.join(sorted(allowed))}")
+            raise Mistake(f"setting {key!r} is unknown; {name} on {benchmark} takes {', '.join(sorted(allowed))}")
     values = preset(benchmark, name) | {key: convert(key, value, allowed[key]) for key, value in asked.items()}
     heads = values.get("heads", bench.heads[0])
     if heads not in bench.heads:
-        raise ValueError(f"heads={heads!r}: {benchmark} takes {' or '.join(bench.heads)}")
+        raise Mistake(f"heads={heads!r}: {benchmark} takes {' or '.join(bench.heads)}")
     if cross_validation and not bench.held_out:
         having = ", ".join(b.name for b in benchmarks.BENCHMARKS.values() if b.held_out)
-        raise ValueError(f"{benchmark} has no held-out tasks to choose settings on; these have: {having}")
+        raise Mistake(f"{benchmark} has no held-out tasks to choose settings on; these have: {having}")
     most, usual = (bench.held_out, bench.held_out) if cross_validation else (bench.limit, bench.tasks)
     count = usual if tasks is None else tasks
     if count is not None and not 1 <= count <= most:
-        raise ValueError(f"tasks={count}: {benchmark} takes 1 to {most}{' held-out ones' * cross_validation}")
+        raise Mistake(f"tasks={count}: {benchmark} takes 1 to {most}{' held-out ones' * cross_validation}")
     check_data(bench, data, image_size, subset, weights)
     if weights == "imagenet":
         weights = str(fetch_weights(data))
@@ -106,14 +107,14 @@ def check_data(
 ) -> None:
     """Refuse options that the benchmark cannot follow."""
     if bench.data == "DIR" and data is None:
-        raise ValueError(f"{bench.name} needs --data DIR, the folder of your images: DIR/task/class/*.jpg or *.png")
+        raise Mistake(f"{bench.name} needs --data DIR, the folder of your images: DIR/task/class/*.jpg or *.png")
     if not bench.data and (data is not None or subset is not None):
-        raise ValueError(f"{bench.name} comes with the package: it takes neither --data nor --subset")
+        raise Mistake(f"{bench.name} comes with the package: it takes neither --data nor --subset")
     if image_size is not None and (bench.image_size is None or image_size < 8):
         allowed = "its images are as they are" if bench.image_size is None else "8 or more is needed"
-        raise ValueError(f"image_size={image_size}: {bench.name}: {allowed}")
+        raise Mistake(f"image_size={image_size}: {bench.name}: {allowed}")
     if weights is not None and bench.backbone["name"] != "resnet18":
-        raise ValueError(f"--weights is for the ResNet-18 of split-cub and split-awa; {bench.name} has another network")
+        raise Mistake(f"--weights is for the ResNet-18 of split-cub and split-awa; {bench.name} has another network")
 
 
 def check_there(config: Config) -> None:
@@ -176,15 +177,15 @@ def find_method(name: str) -> type[Method]:
         return METHODS[name]
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise ValueError(f"method {name!r} is not one of {', '.join(METHODS)}; your own is given as module:Class")
+        raise Mistake(f"method {name!r} is not one of {', '.join(METHODS)}; your own is given as module:Class")
     if "" not in sys.path:
         sys.path.insert(0, "")  # a module in the current folder
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, SyntaxError) as error:
-        raise ValueError(f"method {name!r} cannot be loaded: {error}") from None
+        raise Mistake(f"method {name!r} cannot be loaded: {error}") from None
     if not (isinstance(found, type) and issubclass(found, Method)):
-        raise ValueError(f"method {name!r}: {attribute} is not a subclass of mdmt.Method")
+        raise Mistake(f"method {name!r}: {attribute} is not a subclass of mdmt.Method")
     return found
 
 
@@ -202,7 +203,7 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
     """
     match = re.fullmatch(r"([^\[\]]+)(?:\[([^\[\]]*)\])?", text)
     if match is None:
-        raise ValueError(f"method {text!r}: write it as name or name[key=value,...]")
+        raise Mistake(f"method {text!r}: write it as name or name[key=value,...]")
     return match[1], dict(parse_setting(item) for item in (match[2] or "").split(",") if item)
 
 
@@ -210,7 +211,7 @@ def parse_setting(text: str) -> tuple[str, str]:
     """A setting given as key=value."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ValueError(f"setting {text!r}: write it as key=value")
+        raise Mistake(f"setting {text!r}: write it as key=value")
     return key.strip(), value.strip()
 
 
@@ -231,9 +232,9 @@ def convert(key: str, value: Any, hint: Any) -> Any:
         return value
     if hint is bool:
         if value.lower() not in ("true", "false"):
-            raise ValueError(f"{key}={value}: must be true or false")
+            raise Mistake(f"{key}={value}: must be true or false")
         return value.lower() == "true"
     try:
         return hint(value)
     except ValueError:
-        raise ValueError(f"{key}={value}: must be a {'whole ' if hint is int else ''}number") from None
+        raise Mistake(f"{key}={value}: must be a {'whole ' if hint is int else ''}number") from None

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mdmt.errors import one_line
-from mdmt.experiments.store import DAMAGE, FAILED, read_json
+from mdmt.errors import summarise
+from mdmt.experiments.store import DAMAGE, FAILED
+from mdmt.files import read_json, write_json
 
 if TYPE_CHECKING:
     from mdmt.learner import Learner
@@ -25,8 +26,6 @@ class Attempt:
 @contextmanager
 def kept(folder: Path, stop: type[Exception]) -> Iterator[Attempt]:
     """Write down what ends a run, with the task and the steps of it that were over; a stop is no failure."""
-    from mdmt.state import write_json
-
     (folder / FAILED).unlink(missing_ok=True)
     attempt = Attempt()
     try:
@@ -37,7 +36,7 @@ def kept(folder: Path, stop: type[Exception]) -> Iterator[Attempt]:
         learner = attempt.learner
         at = {"task": learner.current + 1, "step": learner.done} if learner else {"task": None, "step": None}
         with suppress(Exception):  # a full disk must not hide the first error
-            write_json(folder / FAILED, {"reason": one_line(error), **at})
+            write_json(folder / FAILED, {"reason": summarise(error), **at})
         raise
 
 

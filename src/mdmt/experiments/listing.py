@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mdmt.errors import one_line
+from mdmt.errors import Mistake, summarise
 from mdmt.experiments.failure import reason_of
 from mdmt.experiments.store import (
     CHECKPOINT,
@@ -18,9 +18,9 @@ from mdmt.experiments.store import (
     RECORD,
     clear,
     held,
-    read_json,
     read_progress,
 )
+from mdmt.files import read_json
 
 
 def find_runs(out: str | Path) -> list[Path]:
@@ -38,12 +38,12 @@ def find_run(name: str, out: str | Path) -> Path:
     """The one run that a path, or a part of the path of a run under OUT, names."""
     found = find_runs(name) if Path(name).is_dir() else [run for run in find_runs(out) if name in str(run)]
     if not found:
-        raise ValueError(
+        raise Mistake(
             f"no run {name!r} in {out}: give its folder or a part of it, such as its hash; see mdmt runs list"
         )
     if len(found) > 1:
         some = ", ".join(map(str, found[:3])) + (", ..." if len(found) > 3 else "")
-        raise ValueError(f"{name!r} names {len(found)} runs: {some}; give more of the path")
+        raise Mistake(f"{name!r} names {len(found)} runs: {some}; give more of the path")
     return found[0]
 
 
@@ -61,17 +61,17 @@ def describe(folder: Path) -> dict[str, Any]:
         about["held_out"] = bool(config.get("cross_validation", False))
         about |= _state(folder)
         if about["state"] == "finished" and not config:
-            raise ValueError(f"{CONFIG} is missing")
+            raise Mistake(f"{CONFIG} is missing")
         return about
     except DAMAGE as error:
-        return about | {"state": "damaged", "reason": one_line(error)}
+        return about | {"state": "damaged", "reason": summarise(error)}
 
 
 def _state(folder: Path) -> dict[str, Any]:
     if (folder / RECORD).exists():
         record = read_json(folder / RECORD)
         if not record.get("finished"):
-            raise ValueError(f"{RECORD} is not that of a finished run")
+            raise Mistake(f"{RECORD} is not that of a finished run")
         return {"state": "finished", "A_T": _number(record["metrics"]["A_T"]), "seconds": _number(record["seconds"])}
     reason = reason_of(folder)
     told = {"state": "unfinished"} if reason is None else {"state": "failed", "reason": reason}
@@ -99,7 +99,7 @@ def size_of(folder: Path) -> int:
 def remove(folder: Path) -> None:
     """Remove a run that no process holds, and the folders above it that are empty then; other files stay."""
     if describe(folder)["state"] == "foreign":
-        raise ValueError(f"{folder} is not a run of mdmt: {CONFIG} is not that of a run")
+        raise Mistake(f"{folder} is not a run of mdmt: {CONFIG} is not that of a run")
     with held(folder):
         clear(folder)
         (folder / LOCK).unlink(missing_ok=True)

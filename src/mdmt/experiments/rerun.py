@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mdmt import steps
+from mdmt.errors import Mistake
 from mdmt.experiments.config import file_sha256
 from mdmt.experiments.run import run
 from mdmt.experiments.store import RECORD, folder_of, read_config, read_record, read_steps
@@ -37,12 +38,12 @@ def rerun(
     before = read_record(folder)
     if before is None:
         state = f"has a damaged {RECORD}" if (folder / RECORD).exists() else "is not finished"
-        raise ValueError(f"{folder} {state}: finish it first, with the command that began it")
+        raise Mistake(f"{folder} {state}: finish it first, with the command that began it")
     config = read_config(folder)
     config["data"] = data or config["data"]
     if weights is not None:
         if file_sha256(weights) != config["weights"]:
-            raise ValueError(f"{weights} is not the file that the run started from: its content is another")
+            raise Mistake(f"{weights} is not the file that the run started from: its content is another")
         config["weights_file"] = weights
     kept = read_steps(folder)
     with tempfile.TemporaryDirectory(prefix="mdmt-rerun-") as place:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mdmt.errors import Mistake
 from mdmt.experiments.config import LEARNING, Config, argument_types, find_method, parse_variant, resolve
 from mdmt.methods import METHODS
 
@@ -23,7 +24,7 @@ def split_methods(text: str) -> list[str]:
             items[-1] += letter
     named = [item.strip() for item in items if item.strip()]
     if not named:
-        raise ValueError(f"--methods {text!r}: write it as all or as a list such as van,er,'mdmt-r[distance=none]'")
+        raise Mistake(f"--methods {text!r}: write it as all or as a list such as van,er,'mdmt-r[distance=none]'")
     return list(dict.fromkeys(name for item in named for name in (METHODS if item == "all" else [item])))
 
 
@@ -36,9 +37,9 @@ def configs_for(
     for key in settings:
         if not any(key in keys for keys in allowed):
             valid = ", ".join(sorted(set().union(*allowed)))
-            raise ValueError(f"setting {key!r} is unknown; these methods take {valid}")
+            raise Mistake(f"setting {key!r} is unknown; these methods take {valid}")
         if all(key in own or key not in keys for (_, own), keys in zip(asked, allowed, strict=True)):
-            raise ValueError(f"setting {key!r} is what these variants differ in: each has its own")
+            raise Mistake(f"setting {key!r} is what these variants differ in: each has its own")
     return [
         [
             resolve(
@@ -59,5 +60,5 @@ def find_row(name: str, variants: list[str], configs: list[list[Config]]) -> str
             return labels[names.index(name)]
     of_method = [of_seed[0]["label"] for of_seed in configs if of_seed[0]["method"] == name]
     if len(of_method) != 1:
-        raise ValueError(f"--against {name!r} is not one row of {', '.join(labels)}")
+        raise Mistake(f"--against {name!r} is not one row of {', '.join(labels)}")
     return str(of_method[0])

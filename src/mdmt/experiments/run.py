@@ -16,17 +16,15 @@ from safetensors.torch import save
 
 from mdmt import backbones, memory
 from mdmt.checkpoints import Checkpoints
+from mdmt.errors import Mistake, Stopped
 from mdmt.experiments import failure, store
 from mdmt.experiments.config import Config, config_hash, find_method, reduced, stream_for
 from mdmt.experiments.forecast import Forecast
 from mdmt.experiments.store import folder_of, read_record
+from mdmt.files import read_json, write_file, write_json
 from mdmt.learner import Learner
-from mdmt.state import MANIFEST, PREVIOUS, write_file, write_json
+from mdmt.state import MANIFEST, PREVIOUS
 from mdmt.steps import as_csv
-
-
-class Stopped(Exception):
-    """A run was asked to stop, and left a checkpoint."""
 
 
 def go_on(fresh: bool) -> str:
@@ -108,16 +106,16 @@ def resumed(config: Config, folder: Path, tell: Callable[[str], None] | None) ->
     if not any((checkpoint / name).exists() for name in (MANIFEST, PREVIOUS)):
         return None
     try:
-        there = store.read_json(folder / store.CONFIG)
+        there = read_json(folder / store.CONFIG)
     except (FileNotFoundError, ValueError):
         there = {}
     if (config_hash(there), there.get("seed")) != (config_hash(config), config["seed"]):
-        raise ValueError(f"{folder} holds a run of another configuration: use --fresh to start over, or another --out")
+        raise Mistake(f"{folder} holds a run of another configuration: use --fresh to start over, or another --out")
     method = find_method(config["method"])(**config["arguments"])
     try:
         return Learner.load(checkpoint, method=method, device=config["device"], tell=tell)
     except ValueError as damage:
-        raise ValueError(f"{damage}; no good checkpoint is left: use --fresh to start over") from None
+        raise Mistake(f"{damage}; no good checkpoint is left: use --fresh to start over") from None
 
 
 @contextmanager

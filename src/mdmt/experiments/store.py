@@ -8,15 +8,15 @@ torch unless tensors are read.
 
 from __future__ import annotations
 
-import fcntl
-import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from mdmt import steps
+from mdmt import files, steps
+from mdmt.errors import Mistake
+from mdmt.files import read_json
 
 Config = dict[str, Any]
 RECORD, CONFIG, STEPS, SNAPSHOTS, LOCK = "record.json", "config.json", "steps.csv", "snapshots.safetensors", ".lock"
@@ -77,24 +77,13 @@ def read_steps(folder: Path) -> list[steps.Row]:
         try:
             return steps.from_csv((folder / STEPS).read_text())
         except ValueError as error:
-            raise ValueError(f"{folder / STEPS} is damaged: {error}") from None
+            raise Mistake(f"{folder / STEPS} is damaged: {error}") from None
     if not (folder / CHECKPOINT).exists():
         return []
     from mdmt.state import read_state
 
     parts = read_state(folder / CHECKPOINT)[0]
     return parts["steps"]["rows"].tolist() if "steps" in parts else []
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; anything else is a ValueError that names the file."""
-    try:
-        content = json.loads(path.read_text())
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path.name} is damaged: it is no JSON object")
-    return content
 
 
 def clear(folder: Path) -> None:
@@ -108,14 +97,12 @@ def clear(folder: Path) -> None:
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """The folder is this process's alone; another one that wants it is refused."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / LOCK, "a")  # noqa: SIM115
-    except OSError as error:
-        raise ValueError(f"{folder} cannot be written ({error.strerror}): choose another folder with --out") from None
-    with lock:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(files.lock(folder / LOCK))
         except BlockingIOError:
-            raise ValueError(f"{folder} is in use by another process: wait for it, or use another --out") from None
+            raise Mistake(f"{folder} is in use by another process: wait for it, or use another --out") from None
+        except OSError as error:
+            raise Mistake(f"{folder} cannot be written ({error.strerror}): choose another folder with --out") from None
         yield

@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
-from mdmt.errors import one_line
+from mdmt.errors import summarise
 
 Config = dict[str, Any]
 PATIENCE = 10.0  # seconds that a stopped worker has to leave what it wants to leave
@@ -210,7 +210,7 @@ def _work(
     except Exception as error:
         if os.environ.get("MDMT_TRACEBACK"):
             traceback.print_exc()
-        _say(pipe, "failed", one_line(error))
+        _say(pipe, "failed", summarise(error))
 
 
 def _say(pipe: Connection, kind: str, content: Any) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mdmt import steps
+from mdmt.errors import Mistake
 from mdmt.experiments.store import EVENTS
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ValueError("--log tensorboard needs the package tensorboard: pip install 'mdmt[tensorboard]'") from None
+        raise Mistake("--log tensorboard needs the package tensorboard: pip install 'mdmt[tensorboard]'") from None
     return SummaryWriter
 
 

@@ -6,6 +6,7 @@ import random
 from itertools import product
 from typing import Any
 
+from mdmt.errors import Mistake
 from mdmt.experiments.comparison import Row
 from mdmt.experiments.config import Config, resolve
 
@@ -27,9 +28,9 @@ def parse_grids(texts: list[str], usual: dict[str, tuple[Any, ...]], fixed: set[
         asked[key] = tuple(dict.fromkeys((*asked.get(key, ()), *given)))
         if not given:
             having = f", or one of {', '.join(usual)} alone" if usual else ""
-            raise ValueError(f"--grid {text}: write it as key=a,b,c{having}")
+            raise Mistake(f"--grid {text}: write it as key=a,b,c{having}")
         if key in fixed:
-            raise ValueError(f"--grid {text}: {key} is set to one value already")
+            raise Mistake(f"--grid {text}: {key} is set to one value already")
     return asked or {key: values for key, values in usual.items() if key not in fixed}
 
 

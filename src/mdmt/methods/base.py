@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mdmt import evaluation
+from mdmt.errors import Mistake
 from mdmt.losses import cross_domain_softmax
 from mdmt.tasks import Batch, Stream, Task
 
@@ -175,15 +176,15 @@ def _check(method: str, field: dataclasses.Field[Any], hint: Any, value: Any) ->
     if value is None and field.default is None:
         return
     if get_origin(hint) is Literal and value not in get_args(hint):
-        raise ValueError(f"{where}: must be one of {', '.join(map(repr, get_args(hint)))}")
+        raise Mistake(f"{where}: must be one of {', '.join(map(repr, get_args(hint)))}")
     if hint is bool and not isinstance(value, bool):
-        raise ValueError(f"{where}: must be true or false")
+        raise Mistake(f"{where}: must be true or false")
     if hint in (int, float):
         kinds = (int,) if hint is int else (int, float)
         if not isinstance(value, kinds) or isinstance(value, bool) or not math.isfinite(value):
-            raise ValueError(f"{where}: must be a {'whole' if hint is int else 'finite'} number")
+            raise Mistake(f"{where}: must be a {'whole' if hint is int else 'finite'} number")
         least, above = field.metadata.get("least"), field.metadata.get("above")
         if least is not None and value < least:
-            raise ValueError(f"{where}: must be {least} or more")
+            raise Mistake(f"{where}: must be {least} or more")
         if above is not None and value <= above:
-            raise ValueError(f"{where}: must be more than {above}")
+            raise Mistake(f"{where}: must be more than {above}")

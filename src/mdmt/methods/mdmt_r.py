@@ -6,6 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from mdmt.errors import Mistake
 from mdmt.losses import (
     cross_domain_softmax,
     episodic_distillation,
@@ -44,9 +45,7 @@ class MDMTR(Rehearsal):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.competitors == "released" and self.head == "linear":
-            raise ValueError(
-                "MDMTR: competitors='released' is defined on cosines; with head='linear' use 'seen' or 'own'"
-            )
+            raise Mistake("MDMTR: competitors='released' is defined on cosines; with head='linear' use 'seen' or 'own'")
         for name, part in (("competitors", self.head), ("distance", "distance")):
             if getattr(self, name) is None:
                 setattr(self, name, READINGS[self.reading][part])

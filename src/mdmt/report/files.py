@@ -116,7 +116,7 @@ def _slug(drawn: Drawing) -> str:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    from mdmt.state import write_file
+    from mdmt.files import write_file
 
     write_file(path, content)
     return path

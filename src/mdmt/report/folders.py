@@ -5,7 +5,6 @@ Whatever lies in a folder may be unfinished, damaged or not ours; nothing of it 
 
 from __future__ import annotations
 
-import fcntl
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdmt.errors import one_line
+from mdmt.errors import Mistake, summarise
 from mdmt.experiments.comparison import METRICS
 from mdmt.experiments.failure import reason_of
-from mdmt.experiments.store import CONFIG, DAMAGE, LOCK, RECORD, SNAPSHOTS, read_json, read_progress
+from mdmt.experiments.store import CONFIG, DAMAGE, LOCK, RECORD, SNAPSHOTS, read_progress
+from mdmt.files import is_locked, read_json
 from mdmt.metrics import BETA
 
 Array = NDArray[np.float64]
@@ -81,14 +81,14 @@ def read_run(folder: Path) -> Run | Absent:
         config = read_json(folder / CONFIG)
         check_config(config)
     except (OSError, ValueError) as error:
-        return Absent(folder, folder.name, f"{CONFIG} cannot be read: {one_line(error)}")
+        return Absent(folder, folder.name, f"{CONFIG} cannot be read: {summarise(error)}")
     try:
         run = Run(folder, config, read_json(folder / RECORD))
         check_record(run)
     except FileNotFoundError:
         return _unfinished(folder, config)
     except DAMAGE as error:
-        return Absent(folder, name_of(config), f"{RECORD} cannot be used: {one_line(error)}")
+        return Absent(folder, name_of(config), f"{RECORD} cannot be used: {summarise(error)}")
     return run
 
 
@@ -96,22 +96,22 @@ def check_config(config: dict[str, Any]) -> None:
     """Refuse what lacks the keys that are used here."""
     for key in TEXTS:
         if not isinstance(config.get(key), str):
-            raise ValueError(f"{key} is missing")
+            raise Mistake(f"{key} is missing")
     if not isinstance(config.get("seed"), int) or not isinstance(config.get("arguments"), dict):
-        raise ValueError("seed or arguments are missing")
+        raise Mistake("seed or arguments are missing")
 
 
 def check_record(run: Run) -> None:
     """Refuse what has other shapes than a finished record."""
     record = run.record
     if record["finished"] is not True:
-        raise ValueError("it does not say that the run finished")
+        raise Mistake("it does not say that the run finished")
     size = len(record["tasks"])
     if size < 1 or not all(isinstance(task["name"], str) for task in record["tasks"]):
-        raise ValueError("it has no tasks")
+        raise Mistake("it has no tasks")
     for name in ("accuracy", "drift"):
         if getattr(run, name).shape != (size, size):
-            raise ValueError(f"{name} is not {size} x {size}")
+            raise Mistake(f"{name} is not {size} x {size}")
     numbers = [
         record["seconds"],
         record["memory_bytes"],
@@ -121,14 +121,14 @@ def check_record(run: Run) -> None:
         [np.array(numbers, dtype=float), run.accuracy.ravel(), run.drift.ravel(), run.curve.ravel()]
     )
     if np.isinf(values).any() or np.isnan(values[: len(numbers)]).any():
-        raise ValueError("it has numbers that are not finite")
+        raise Mistake("it has numbers that are not finite")
 
 
 def check_snapshots(found: Snapshots) -> None:
     """Refuse tensors that do not fit each other."""
     rows, width = found["head"].shape
     if found["head_of_class"].shape != (rows,):
-        raise ValueError("head_of_class is not one number a row")
+        raise Mistake("head_of_class is not one number a row")
     for name, value in found.items():
         kind, *numbers = name.split(".")
         if kind == "features":
@@ -140,7 +140,7 @@ def check_snapshots(found: Snapshots) -> None:
         else:
             fits = kind != "head" or bool(value.shape[1] == width and np.isfinite(value).all())
         if not fits:
-            raise ValueError(f"{name} does not fit the others")
+            raise Mistake(f"{name} does not fit the others")
 
 
 def _unfinished(folder: Path, config: dict[str, Any]) -> Absent:
@@ -157,14 +157,7 @@ def _unfinished(folder: Path, config: dict[str, Any]) -> Absent:
 
 def held(folder: Path) -> bool:
     """Whether a process is at work there: it holds the lock."""
-    try:
-        with open(folder / LOCK) as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+    return is_locked(folder / LOCK)
 
 
 def name_of(config: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ import io
 import os
 from typing import TYPE_CHECKING, Any
 
+from mdmt.errors import Mistake
 from mdmt.experiments.comparison import METRICS
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ FORMATS = ("table", "markdown", "latex", "csv")
 def check_format(name: str) -> None:
     """Refuse a format that there is not."""
     if name not in FORMATS:
-        raise ValueError(f"--format {name}: must be one of {', '.join(FORMATS)}")
+        raise Mistake(f"--format {name}: must be one of {', '.join(FORMATS)}")
 
 
 def show(blocks: list[Block], lines: list[dict[str, Any]], form: str) -> None:
