@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from mdmt.methods import METHODS
-from run_folders import leave
+from support.run_folders import leave
 
 
 def main() -> None:

@@ -130,7 +130,7 @@ def test_a_point_that_lacks_a_seed_is_not_the_best():
 def test_workers_do_the_runs_and_finished_ones_are_read(tmp_path, capsys):
     arguments = ["--method", "van", "--grid", "lr=0.1", "--tasks", "1", "--workers", "1"]
     out, err = tune(capsys, tmp_path, *arguments)
-    assert "1 point x 1 seed on 1 held-out tasks" in err
+    assert "1 point x 1 seed on 1 held-out task;" in err
     assert "started" in err
     again = tune(capsys, tmp_path, *arguments)
     assert again.out == out

@@ -152,6 +152,23 @@ def test_a_run_says_how_far_it_came(tmp_path):
     assert one.reason.endswith("; 2 of 3 tasks learned at its last checkpoint")
 
 
+def test_one_is_singular(tmp_path, capsys):
+    for variant in ("van", "er"):
+        leave(tmp_path, variant, tasks=1)
+    folder = leave(tmp_path, "van", 1235, tasks=1)
+    (folder / "record.json").unlink()
+    (folder / "checkpoint").mkdir()
+    (folder / "checkpoint" / "state.json").write_text(json.dumps({"state": {"record": {"accuracy": []}}}))
+    text = html(tmp_path)
+    assert "0 of 1 task learned at its last checkpoint" in text
+    assert re.search(r"van less er: [^<]*, 1 seed\b", text)
+    assert main(["run", "--method", "van", "--tasks", "1", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("van on permuted-digits, 1 task, seed 1234\n")
+    plurals = r"(?<![\d,.])1 (tasks|runs|seeds|steps|methods|files|run folders)\b"
+    assert re.findall(plurals, text + printed) == []
+
+
 def test_trend_and_forgetting_are_means_over_seeds(out):
     found = only(out)
     van = found.entries[1]

@@ -11,6 +11,7 @@ import typer
 from mdmt.cli import catalog, compare, cost, data, options, report, reproduce, runs, tune
 from mdmt.cli.progress import Progress, tell
 from mdmt.errors import EXPECTED, Mistake, Stopped, summarise
+from mdmt.words import count
 
 app = typer.Typer(
     help="Lifelong learning: one network learns task after task without forgetting the earlier ones.",
@@ -126,8 +127,8 @@ def _print_table(result: dict[str, Any], records: list[dict[str, Any]]) -> None:
     from mdmt.report.tables import metrics_table
 
     tasks, seeds = len(records[0]["tasks"]), result["seeds"]
-    title = f"{result['label']} on {result['benchmark']}, {tasks} tasks, " + (
-        f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds from {seeds[0]}"
+    title = f"{result['label']} on {result['benchmark']}, {count('task', tasks)}, " + (
+        f"seed {seeds[0]}" if len(seeds) == 1 else f"{count('seed', len(seeds))} from {seeds[0]}"
     )
     console = Console()
     console.print(title, style="bold", markup=False, highlight=False, soft_wrap=True)

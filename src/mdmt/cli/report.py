@@ -12,6 +12,7 @@ import typer
 
 from mdmt.cli import options
 from mdmt.errors import Mistake
+from mdmt.words import count
 
 NEEDS = ("jinja2", "matplotlib", "sklearn")
 Runs = Annotated[str, typer.Argument(help="A folder of runs.")]
@@ -61,11 +62,11 @@ def report(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, page.render(drawn, absent, where=runs).encode())
     finished = sum(len(s.runs) for s in studies)
-    print(f"{path}: {_count(finished, 'run')} in {_count(len(studies), 'study', 'studies')}")
+    print(f"{path}: {count('run', finished)} in {count('study', len(studies), 'studies')}")
     for one in absent:
         print(f"mdmt: not shown: {one.name}: {one.reason}", file=sys.stderr)
     if figures is not None:
-        print(f"{figures}: {_count(len(files.write_all(drawn, Path(figures))), 'file')}")
+        print(f"{figures}: {count('file', len(files.write_all(drawn, Path(figures))))}")
 
 
 def watch(
@@ -161,7 +162,3 @@ def _folder(runs: str) -> Path:
 def _check() -> None:
     if any(find_spec(name) is None for name in NEEDS):
         raise Mistake("the report needs more packages: pip install 'mdmt[report]'")
-
-
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mdmt.cli import options
+from mdmt.words import count
 
 if TYPE_CHECKING:
     from mdmt.experiments.comparison import Row
@@ -57,8 +58,8 @@ def tune(
     tried = points_of(grids, points, seed)
     configs = configs_of(benchmark, method, tried, range(seed, seed + seeds), settings, **options)
     if not (quiet or json):
-        told = f"{len(tried)} point{'s' * (len(tried) > 1)} x {seeds} seed{'s' * (seeds > 1)}"
-        print(f"{told} on {usual['tasks']} held-out tasks; --grid and --points make it less", file=sys.stderr)
+        told = f"{count('point', len(tried))} x {count('seed', seeds)}"
+        print(f"{told} on {count('held-out task', usual['tasks'])}; --grid and --points make it less", file=sys.stderr)
     rows, failed = run_all(configs, out, parse_workers(workers), checkpoint_every, fresh, quiet or json)
     best_first = ranked(rows, tried, seeds)
     if json:

@@ -16,6 +16,7 @@ from mdmt.experiments.run import run
 from mdmt.experiments.store import RECORD, folder_of, read_config, read_record, read_steps
 from mdmt.learner import OnStep
 from mdmt.record import versions
+from mdmt.words import count
 
 END = sys.maxsize  # the step after the last of a task
 Moments = dict[tuple[int, int, int, str], Any]  # task, step, order within the step, what: its value
@@ -97,9 +98,8 @@ def first_difference(before: Moments, after: Moments) -> dict[str, Any] | None:
 def in_words(where: dict[str, Any] | None, before: dict[str, Any], after: dict[str, Any], kept: list[steps.Row]) -> str:
     """One line for a person."""
     if where is None:
-        count = len(before["tasks"])
-        told = f"{count} task{'s' * (count > 1)}, {after['steps']:,} steps"
-        return f"same bits: {told}, weights {after['weights_sha256'][:12]}"
+        length = f"{count('task', len(before['tasks']))}, {count('step', after['steps'])}"
+        return f"same bits: {length}, weights {after['weights_sha256'][:12]}"
     if where["step"] is None:
         return "not the same bits: all that was kept of the steps agrees, the final weights differ"
     of_task = [int(step) for task, step, *_ in kept if int(task) == where["task"]]

@@ -10,6 +10,7 @@ import numpy as np
 from mdmt.experiments.comparison import METRICS, differences
 from mdmt.report.folders import Array
 from mdmt.report.study import Entry, Study
+from mdmt.words import count
 
 LEVEL = 0.95
 
@@ -63,7 +64,7 @@ def pairs(study: Study) -> tuple[Array, list[list[str]]]:
             cell = None if i == j else against(mine, other)["A_T"]
             if cell is not None:
                 means[i, j] = 100 * cell["mean"]
-                words[i][j] = f"{mine.label} less {other.label}: {told('A_T', cell)}, {cell['pairs']} seeds"
+                words[i][j] = f"{mine.label} less {other.label}: {told('A_T', cell)}, {count('seed', cell['pairs'])}"
     return means, words
 
 

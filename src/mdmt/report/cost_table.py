@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mdmt.report.text import Block, Grid
+from mdmt.words import count
 
 LETTERS = {
     "parameters": "P", "buffers": "S", "vectors": "G", "memory": "M", "representations": "F", "activations": "H",
@@ -28,7 +29,7 @@ def cost_blocks(found: dict[str, Any]) -> list[Block]:
     less = ", ".join(f"{key} {value}" for key, value in (found["reduced"] or {}).items())
     above = [
         f"{found['benchmark']}, cost of a mini-batch at task {found['task']}",
-        f"median of {found['steps']} after warming up, {found['threads']} thread{'s' if found['threads'] > 1 else ''}",
+        f"median of {found['steps']} after warming up, {count('thread', found['threads'])}",
         *([f"reduced, not the published protocol: {less}"] if less else []),
     ]
     times = _times(rows)

@@ -19,6 +19,7 @@ from mdmt.experiments.failure import reason_of
 from mdmt.experiments.store import CONFIG, DAMAGE, LOCK, RECORD, SNAPSHOTS, read_progress
 from mdmt.files import is_locked, read_json
 from mdmt.metrics import BETA
+from mdmt.words import count
 
 Array = NDArray[np.float64]
 Snapshots = dict[str, NDArray[Any]]
@@ -149,7 +150,9 @@ def _unfinished(folder: Path, config: dict[str, Any]) -> Absent:
     reason = "running now" if running else "stopped or killed before its end" if failed is None else f"failed: {failed}"
     try:
         done = len(read_progress(folder)["record"]["accuracy"])
-        reason += f"; {done} of {config.get('tasks') or '?'} tasks learned at its last checkpoint"
+        tasks = config.get("tasks")
+        total = "? tasks" if tasks is None else count("task", tasks)
+        reason += f"; {done} of {total} learned at its last checkpoint"
     except DAMAGE:
         reason += "" if running else "; it left no checkpoint"
     return Absent(folder, name_of(config), reason, running)

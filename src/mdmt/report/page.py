@@ -22,6 +22,7 @@ from mdmt.report.folders import Absent
 from mdmt.report.study import Study
 from mdmt.report.style import TASKS, VARIABLES, Style, styles
 from mdmt.report.tables import heading
+from mdmt.words import count
 
 MEANINGS = {
     "A_T": "mean accuracy over all tasks after the last one; higher is better",
@@ -80,6 +81,7 @@ def render(drawn: list[Drawing], absent: list[Absent], *, where: str, watched: s
         script += _text("watch.js")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["breaks"] = breaks
+    environment.globals["count"] = count
     template = environment.from_string(_text("page.html"))
     return template.render(
         studies=[_context(d, look) for d in drawn],

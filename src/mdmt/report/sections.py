@@ -11,7 +11,7 @@ from mdmt.report import compare, features, heatmaps
 from mdmt.report.charts import Chart, Series
 from mdmt.report.study import Study
 from mdmt.report.tables import heading
-from mdmt.report.text import size
+from mdmt.words import size
 
 LOWER = ("F_T", "LTR")  # lower is better
 

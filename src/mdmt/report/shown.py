@@ -10,7 +10,8 @@ from rich.text import Text
 
 from mdmt.experiments.comparison import spread
 from mdmt.report.tables import metrics_table
-from mdmt.report.text import rich_table, screen, size
+from mdmt.report.text import rich_table, screen
+from mdmt.words import count, size
 
 Rows = list[list[float | None]]
 
@@ -40,9 +41,7 @@ def list_runs(found: list[dict[str, Any]], out: str) -> None:
         if any(run["held_out"] for run in runs):
             console.print(Text("* on the held-out tasks"))
         console.print()
-    console.print(
-        Text(f"{len(found)} run{'s' * (len(found) != 1)}, {size(sum(run['bytes'] for run in found))}, in {out}")
-    )
+    console.print(Text(f"{count('run', len(found))}, {size(sum(run['bytes'] for run in found))}, in {out}"))
 
 
 def _name(run: dict[str, Any], out: str) -> str:
@@ -72,7 +71,7 @@ def show_run(about: dict[str, Any], config: dict[str, Any], record: dict[str, An
     if record is not None:
         for part in _measured(record, console.width):
             console.print(part)
-        cost = [f"{record['steps']:,} steps", f"{record['seconds']:.1f} s of learning"]
+        cost = [count("step", record["steps"]), f"{record['seconds']:.1f} s of learning"]
         memory = f"memory {size(record['memory_bytes'])}" if record["memory_bytes"] else "no memory"
         console.print(Text(", ".join([*cost, memory, f"{size(about['bytes'])} on disk"])))
         if record.get("versions"):
@@ -99,22 +98,22 @@ def _measured(record: dict[str, Any], width: int) -> list[Any]:
 
 def matrix(rows: list[tuple[str, list[float | None]]], digits: int, width: int) -> list[Any]:
     """Numbers by task; whole ones where there is little room, and evenly chosen tasks where there is too little."""
-    count = len(rows[0][1])
+    tasks = len(rows[0][1])
     for places in (digits, max(0, digits - 1)):
         cells = [["" if v is None else f"{v:.{places}f}" for v in row] for _, row in rows]
-        widest = max([len(str(count)), *(len(cell) for line in cells for cell in line)])
-        room = (width - len(str(count)) - 2) // (widest + 2 if places == digits else widest + 1)
-        if room >= count:
+        widest = max([len(str(tasks)), *(len(cell) for line in cells for cell in line)])
+        room = (width - len(str(tasks)) - 2) // (widest + 2 if places == digits else widest + 1)
+        if room >= tasks:
             break
-    shown = max(1, min(room, count))
-    chosen = [round(i * (count - 1) / max(1, shown - 1)) for i in range(shown)]
-    whole = len(chosen) == count
+    shown = max(1, min(room, tasks))
+    chosen = [round(i * (tasks - 1) / max(1, shown - 1)) for i in range(shown)]
+    whole = len(chosen) == tasks
     kept = [i for i, (name, _) in enumerate(rows) if whole or not name or int(name) - 1 in chosen]
     grid = (
         ["", *(str(i + 1) for i in chosen)],
         [[rows[i][0], *(cells[i][j] for j in chosen)] for i in kept],
     )
-    told = [] if whole else [Text(f"{len(chosen)} of {count} tasks; --json has all")]
+    told = [] if whole else [Text(f"{len(chosen)} of {count('task', tasks)}; --json has all")]
     return [rich_table(grid, width), *told]
 
 

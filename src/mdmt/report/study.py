@@ -12,6 +12,7 @@ from typing import Any
 
 from mdmt.experiments.comparison import Row, comparison
 from mdmt.report.folders import Absent, Run, name_of, read_run
+from mdmt.words import count
 
 # The methods of the paper in its order; others follow them.
 ORDER = ("joint", "van", "ewc", "mas", "rwalk", "pi", "mer", "gem", "a-gem", "er", "mega", "mdmt-r")
@@ -52,7 +53,7 @@ class Study:
     def title(self) -> str:
         """For people."""
         heads = "one shared head" if self.heads == "shared" else "a head per task"
-        return f"{self.benchmark}, {self.tasks} task{'s' * (self.tasks != 1)}, {heads}"
+        return f"{self.benchmark}, {count('task', self.tasks)}, {heads}"
 
     @property
     def runs(self) -> list[Run]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mdmt.experiments.comparison import METRICS, Row, format_metric
-from mdmt.report.text import Block, Grid, size
+from mdmt.report.text import Block, Grid
+from mdmt.words import count, size
 
 NOTEBOOK = "* not in the paper's Table 1: from the public notebooks behind it"
 
@@ -59,7 +60,9 @@ def captions(rows: list[Row]) -> list[str]:
     """What stands above the table: what was learned, on how many seeds, and what makes it less than the protocol."""
     first = rows[0]
     seeds = sorted({seed for row in rows for seed in row["seeds"]})
-    told = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds from {seeds[0]}, mean ± population std"
+    told = (
+        f"seed {seeds[0]}" if len(seeds) == 1 else f"{count('seed', len(seeds))} from {seeds[0]}, mean ± population std"
+    )
     lines = [f"{first['benchmark']}, {told}"]
     less: dict[str, Any] = {}
     for row in rows:

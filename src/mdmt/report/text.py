@@ -45,17 +45,6 @@ def screen() -> Console:
     return plain if plain.is_terminal or "COLUMNS" in os.environ else Console(width=1000)
 
 
-def size(count: int) -> str:
-    """Bytes for people.
-
-    >>> size(0), size(980_000), size(3_400_000)
-    ('-', '980 kB', '3.4 MB')
-    """
-    if not count:
-        return "-"
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
-
-
 def as_table(blocks: list[Block], width: int) -> list[Any]:
     """What rich prints, on a screen so wide."""
     from rich.text import Text

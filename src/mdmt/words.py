@@ -1,0 +1,23 @@
+"""Numbers as people read them. Nothing here loads torch."""
+
+from __future__ import annotations
+
+
+def count(noun: str, number: int, plural: str = "") -> str:
+    """A number with its noun in the singular or the plural.
+
+    >>> count("task", 1), count("step", 12000), count("study", 0, "studies")
+    ('1 task', '12,000 steps', '0 studies')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def size(number: int) -> str:
+    """A number of bytes.
+
+    >>> size(0), size(980_000), size(3_400_000)
+    ('-', '980 kB', '3.4 MB')
+    """
+    if not number:
+        return "-"
+    return f"{number / 1e6:.1f} MB" if number >= 1e6 else f"{number / 1e3:.0f} kB"
