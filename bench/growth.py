@@ -12,7 +12,7 @@ import torch
 
 import mdmt
 from mdmt.benchmarks import make
-from mdmt.experiments.config import resolve
+from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import learner_for
 from mdmt.methods import METHODS
 from mdmt.opening import open_task

@@ -14,15 +14,17 @@ import subprocess
 import threading
 import traceback
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import pytest
 import torch
 
 import mdmt.experiments.run
 import mdmt.state
-from mdmt.experiments.config import resolve
+from mdmt.experiments.config import folder_of
+from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
-from mdmt.experiments.store import folder_of, read_steps
+from mdmt.experiments.store import read_steps
 from mdmt.methods import METHODS
 from support.helpers import small_stream
 
@@ -39,12 +41,11 @@ def config_of(name, kind):
     benchmark = "split-digits" if kind == "resnet" else "permuted-digits"
     config = resolve(benchmark, name, tasks=2, settings={"lr": 0.02, "memory": 2, **SETTINGS.get(name, {})})
     width = {"channels": 1, "width": 2} if kind == "resnet" else {"inputs": 784, "width": 12}
-    config["backbone"] = {**config["backbone"], "arguments": width}
-    return config
+    return replace(config, backbone={**config.backbone, "arguments": width})
 
 
 def small(config, **_):
-    return small_stream(config["benchmark"], tasks=config["tasks"], train=30, test=10)
+    return small_stream(config.benchmark, tasks=config.tasks, train=30, test=10)
 
 
 @pytest.fixture(autouse=True)
@@ -208,8 +209,8 @@ def test_no_good_checkpoint_left_is_one_clear_line_and_nothing_is_removed(tmp_pa
 
 def test_a_folder_of_another_configuration_is_refused(tmp_path):
     config, folder, _ = interrupted(tmp_path)
-    other = {**config, "lr": 0.5}
-    (folder / "config.json").write_text(json.dumps(other))
+    other = replace(config, lr=0.5)
+    (folder / "config.json").write_text(json.dumps(other.to_json()))
     with pytest.raises(ValueError, match="holds a run of another configuration"):
         run(config, tmp_path / "out")
 
@@ -310,7 +311,7 @@ def test_a_read_only_folder_is_refused_but_read(tmp_path, disk):
 
 
 def test_a_number_that_is_not_finite_names_the_last_good_checkpoint(tmp_path):
-    config = {**config_of("van", "mlp"), "lr": 1e15}
+    config = replace(config_of("van", "mlp"), lr=1e15)
     with pytest.raises(
         FloatingPointError, match=r"not finite.*the last good state is that of task .* step \d+, in "
     ) as told:

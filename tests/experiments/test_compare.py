@@ -17,9 +17,9 @@ import pytest
 
 from mdmt.cli.app import main
 from mdmt.experiments import comparison
-from mdmt.experiments.config import resolve
+from mdmt.experiments.config import folder_of
 from mdmt.experiments.paper import VARIANTS
-from mdmt.experiments.store import folder_of
+from mdmt.experiments.resolve import resolve
 from mdmt.experiments.sweep import Outcome, _ending, count, sweep
 from mdmt.published import published, table
 from mdmt.report import tables, text
@@ -112,7 +112,7 @@ def test_asked_again_it_reads(out, capsys):
     configs = [resolve("permuted-digits", "van", tasks=2, seed=seed) for seed in (1234, 1235)]
     events = []
     outcomes = list(sweep(configs, out, 2, events.append))
-    assert [o.config["seed"] for o in outcomes] == [1234, 1235]
+    assert [o.config.seed for o in outcomes] == [1234, 1235]
     assert all(o.read for o in outcomes)
     assert events == []
     fresh = list(sweep(configs[:1], out, 2, events.append, fresh=True))
@@ -304,11 +304,11 @@ def test_a_worker_that_is_killed_is_a_failed_run_and_the_others_finish(tmp_path)
     victims = []
 
     def kill_the_first(event):
-        if event.config["method"] == "gem" and not victims:
+        if event.config.method == "gem" and not victims:
             victims.extend(children(os.getpid(), 1))
             os.kill(victims[-1], signal.SIGKILL)
 
-    outcomes: dict[str, Outcome] = {o.config["method"]: o for o in sweep(configs, tmp_path, 1, kill_the_first)}
+    outcomes: dict[str, Outcome] = {o.config.method: o for o in sweep(configs, tmp_path, 1, kill_the_first)}
     assert outcomes["gem"].record is None
     assert outcomes["gem"].reason == "its process was ended by SIGKILL (out of memory?)"
     assert outcomes["van"].record["finished"]
@@ -380,7 +380,7 @@ def test_the_number_of_workers():
 def test_two_variants_that_name_the_same_run_share_it(tmp_path):
     configs = [resolve("permuted-digits", variant, tasks=1) for variant in ("van", "van[lr=0.03]")]
     outcomes = list(sweep(configs, tmp_path, 2))
-    assert [o.config["label"] for o in outcomes] == ["van", "van[lr=0.03]"]
+    assert [o.config.label for o in outcomes] == ["van", "van[lr=0.03]"]
     assert len(list(tmp_path.glob("*/*/*/*/record.json"))) == 1
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,9 +14,9 @@ import torch
 import mdmt
 from mdmt.cli import compare, cost, reproduce
 from mdmt.cli.app import main
-from mdmt.experiments.config import resolve
 from mdmt.experiments.cost import measure, published_cost
 from mdmt.experiments.held import Held, Made, Saved
+from mdmt.experiments.resolve import resolve
 from mdmt.published import table
 from mdmt.report import text
 from mdmt.report.cost_table import cost_blocks
@@ -41,7 +42,7 @@ def cost_of(method, tasks=3, **settings):
     """A method's cost on small tasks of the digits, with a narrow network."""
     arguments = {"memory": 2, **settings}
     config = resolve("permuted-digits", method, tasks=tasks, settings=arguments)
-    config["backbone"] = {"name": "mlp", "arguments": {"inputs": PIXELS, "width": WIDTH}}
+    config = replace(config, backbone={"name": "mlp", "arguments": {"inputs": PIXELS, "width": WIDTH}})
     return measure(config, small_stream("permuted-digits", tasks=tasks, train=60, test=10), steps=2)
 
 

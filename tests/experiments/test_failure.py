@@ -8,7 +8,8 @@ import mdmt.experiments.run
 from mdmt.cli.app import main
 from mdmt.errors import Stopped
 from mdmt.experiments import failure, store
-from mdmt.experiments.config import resolve
+from mdmt.experiments.config import folder_of
+from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
 from mdmt.report import folders
 from support.helpers import small_stream
@@ -18,7 +19,7 @@ from support.helpers import small_stream
 def config(monkeypatch):
     """Two tasks of four steps each."""
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(mdmt.experiments.run, "stream_for", lambda config, **_: small_stream(tasks=config["tasks"]))
+    monkeypatch.setattr(mdmt.experiments.run, "stream_for", lambda config, **_: small_stream(tasks=config.tasks))
     return resolve("split-digits", "van", tasks=2)
 
 
@@ -31,7 +32,7 @@ def fail_at(task, step, error):
 
 
 def written(config, out):
-    path = store.folder_of(config, out) / store.FAILED
+    path = folder_of(config, out) / store.FAILED
     return json.loads(path.read_text()) if path.exists() else None
 
 
@@ -42,7 +43,7 @@ def test_the_reason_stays_until_the_run_goes_on_and_changes_nothing_of_it(config
         with pytest.raises(type(error)):
             run(config, out, every=1, on_step=fail_at(2, step, error))
         assert written(config, out) == {"reason": reason, "task": 2, "step": step}
-    folder = store.folder_of(config, out)
+    folder = folder_of(config, out)
     assert folders.read_run(folder).reason == "failed: the loss; 1 of 2 tasks learned at its last checkpoint"
     assert main(["runs", "list", str(out)]) == 0
     listed = capsys.readouterr().out
@@ -64,11 +65,11 @@ def test_a_run_that_fails_before_it_learns(config, tmp_path, monkeypatch, capsys
     with pytest.raises(OSError, match="Input/output"):
         run(config, tmp_path)
     assert written(config, tmp_path) == {"reason": "images.npy: Input/output error", "task": None, "step": None}
-    assert folders.read_run(store.folder_of(config, tmp_path)).reason == "failed: images.npy: Input/output error"
+    assert folders.read_run(folder_of(config, tmp_path)).reason == "failed: images.npy: Input/output error"
     assert main(["runs", "list", str(tmp_path), "--json"]) == 0
     (about,) = json.loads(capsys.readouterr().out)["runs"]
     assert (about["state"], about["reason"]) == ("failed", "images.npy: Input/output error")
-    store.clear(store.folder_of(config, tmp_path))
+    store.clear(folder_of(config, tmp_path))
     assert written(config, tmp_path) is None
 
 

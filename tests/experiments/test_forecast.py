@@ -9,10 +9,10 @@ import mdmt.learner
 from mdmt import backbones
 from mdmt.cli.app import main
 from mdmt.errors import Stopped
-from mdmt.experiments.config import resolve
+from mdmt.experiments.config import folder_of
 from mdmt.experiments.forecast import Forecast
+from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
-from mdmt.experiments.store import folder_of
 from mdmt.experiments.sweep import sweep
 from support.helpers import small_stream
 

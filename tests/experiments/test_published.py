@@ -3,8 +3,8 @@
 import pytest
 
 from mdmt.experiments.comparison import published_for
-from mdmt.experiments.config import resolve
 from mdmt.experiments.paper import MARGINS, VARIANTS
+from mdmt.experiments.resolve import resolve
 from mdmt.methods import METHODS
 from mdmt.published import published, table
 
@@ -75,10 +75,10 @@ def test_table_2_is_in_the_order_of_the_variants():
     assert [row["distillation"] for row in rows] == [False, True, *[False] * 7, True]
     assert tuple((row["task_margin"], row["class_margin"]) for row in rows[2:9]) == MARGINS
     assert rows[9]["LTR"] == {"mean": 0.297, "std": 0.103}
-    arguments = [resolve("split-cifar", variant)["arguments"] for variant in VARIANTS]
+    arguments = [resolve("split-cifar", variant).arguments for variant in VARIANTS]
     assert [a["distance"] != "none" for a in arguments] == [row["distillation"] for row in rows]
     assert [(a["head"], a["competitors"]) for a in arguments[:3]] == [("linear", "own")] * 2 + [("cosine", "released")]
-    assert resolve("split-cifar", VARIANTS[9])["arguments"] == resolve("split-cifar", "mdmt-r")["arguments"]
+    assert resolve("split-cifar", VARIANTS[9]).arguments == resolve("split-cifar", "mdmt-r").arguments
 
 
 def test_the_cost_table():

@@ -7,7 +7,7 @@ import torch
 
 from mdmt import backbones
 from mdmt.cli.app import main
-from mdmt.experiments.config import config_hash, resolve
+from mdmt.experiments.resolve import resolve
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
 
 
@@ -120,8 +120,8 @@ def test_mistakes_are_one_line(arguments, message, tmp_path, capsys, monkeypatch
 
 def test_a_path_decides_nothing_and_a_subset_does():
     plain = resolve("split-cifar", "er", data="a")
-    assert config_hash(plain) == config_hash(resolve("split-cifar", "er", data="b"))
-    assert config_hash(plain) != config_hash(resolve("split-cifar", "er", data="a", subset=5))
+    assert plain.hash == resolve("split-cifar", "er", data="b").hash
+    assert plain.hash != resolve("split-cifar", "er", data="a", subset=5).hash
 
 
 def test_a_folder_of_images_in_one_command(tmp_path, capsys, monkeypatch):

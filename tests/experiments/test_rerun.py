@@ -2,17 +2,21 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
 import mdmt
 import mdmt.experiments.run
 from mdmt.cli.app import main
-from mdmt.experiments.config import resolve
+from mdmt.experiments.config import folder_of
 from mdmt.experiments.rerun import rerun
+from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
-from mdmt.experiments.store import folder_of
+from mdmt.experiments.store import read_config
 from support.helpers import small_stream
+
+NARROW = {"name": "mlp", "arguments": {"inputs": 784, "width": 8}}
 
 
 class Disturbed(mdmt.Method):
@@ -35,10 +39,7 @@ def finished(tmp_path, monkeypatch):
         mdmt.experiments.run, "stream_for", lambda config, **_: small_stream("permuted-digits", tasks=2, train=60)
     )
     monkeypatch.setattr("mdmt.experiments.run.find_method", lambda name: Disturbed)
-    config = {
-        **resolve("permuted-digits", "van", tasks=2),
-        "backbone": {"name": "mlp", "arguments": {"inputs": 784, "width": 8}},
-    }
+    config = replace(resolve("permuted-digits", "van", tasks=2), backbone=NARROW)
     run(config, tmp_path)
     return folder_of(config, tmp_path)
 
@@ -80,10 +81,7 @@ def test_the_first_task_and_step_that_differ(finished, capsys, monkeypatch, what
 def test_where_steps_were_left_out_it_says_so(finished, capsys, monkeypatch):
     shutil.rmtree(finished)
     monkeypatch.setattr("mdmt.steps.KEPT", 2)
-    config = {
-        **resolve("permuted-digits", "van", tasks=2),
-        "backbone": {"name": "mlp", "arguments": {"inputs": 784, "width": 8}},
-    }
+    config = replace(resolve("permuted-digits", "van", tasks=2), backbone=NARROW)
     monkeypatch.setattr("mdmt.evaluation.BETA", 0)
     run(config, finished.parents[3])
     monkeypatch.setattr(Disturbed, "at", (2, 2))
@@ -105,7 +103,7 @@ def test_data_that_lies_elsewhere(finished, monkeypatch):
     asked = []
     plain = mdmt.experiments.run.stream_for
     monkeypatch.setattr(
-        mdmt.experiments.run, "stream_for", lambda config, **_: asked.append(config["data"]) or plain(config)
+        mdmt.experiments.run, "stream_for", lambda config, **_: asked.append(config.data) or plain(config)
     )
     assert rerun(finished, data="elsewhere")["same"]
     assert asked == ["elsewhere"]
@@ -134,6 +132,6 @@ def test_a_damaged_record_is_told_and_the_run_done_again(finished, tmp_path, cap
     assert main(["rerun", str(finished)]) == 2
     assert f"{finished} has a damaged record.json: finish it first" in capsys.readouterr().err
     told = []
-    again = run(json.loads((finished / "config.json").read_text()), tmp_path, tell=told.append)
+    again = run(read_config(finished), tmp_path, tell=told.append)
     assert told == [f"{finished / 'record.json'} is damaged: the run is done again"]
     assert again["weights_sha256"] == json.loads(whole)["weights_sha256"]

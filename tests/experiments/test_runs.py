@@ -11,9 +11,10 @@ import pytest
 
 import mdmt.experiments.run
 from mdmt.cli.app import main
-from mdmt.experiments.config import config_hash, resolve
+from mdmt.experiments.config import folder_of
+from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
-from mdmt.experiments.store import folder_of, held, read_config, read_record, read_steps
+from mdmt.experiments.store import held, read_config, read_record, read_steps
 from mdmt.steps import from_csv, stride
 from support.helpers import small_stream
 
@@ -68,11 +69,7 @@ def test_a_release_is_listed_shown_and_read(release, capsys):
     for about in found.values():
         assert about["benchmark"] == "split-digits"
         path = Path(about["path"])
-        assert (
-            path.parent.name
-            == config_hash(read_config(path))
-            == config_hash(json.loads((path / "config.json").read_text()))
-        )
+        assert path.parent.name == read_config(path).hash
     shown = printed(capsys, "runs", "show", "er/", "--out", release).out
     assert "checkpoint at task 2, step 20" in shown
 
@@ -251,7 +248,7 @@ def scalars(place):
 
 def small_run(monkeypatch, out):
     monkeypatch.setattr(
-        mdmt.experiments.run, "stream_for", lambda config, **_: small_stream("permuted-digits", tasks=config["tasks"])
+        mdmt.experiments.run, "stream_for", lambda config, **_: small_stream("permuted-digits", tasks=config.tasks)
     )
     config = resolve("permuted-digits", "van", tasks=2)
     return config, folder_of(config, out)

@@ -8,7 +8,8 @@ import mdmt.experiments.run
 import mdmt.experiments.sweep
 from mdmt import benchmarks
 from mdmt.cli.app import main
-from mdmt.experiments.config import config_hash, resolve, stream_for
+from mdmt.experiments.config import RunConfig
+from mdmt.experiments.resolve import resolve, stream_for
 from mdmt.experiments.run import run
 from mdmt.experiments.spaces import SPACES
 from mdmt.experiments.sweep import Outcome
@@ -36,9 +37,7 @@ def here(monkeypatch):
                 yield Outcome(config, None, str(error))
 
     def small(config, **_):
-        return small_stream(
-            "permuted-digits", tasks=3, seed=config["seed"], cross_validation=config["cross_validation"]
-        )
+        return small_stream("permuted-digits", tasks=3, seed=config.seed, cross_validation=config.cross_validation)
 
     monkeypatch.setattr(mdmt.experiments.sweep, "sweep", sweep)
     monkeypatch.setattr(mdmt.experiments.run, "stream_for", small)
@@ -178,8 +177,8 @@ def test_every_method_has_a_grid_of_settings_that_it_takes():
 
 def test_configs_from_before_keep_their_folder():
     config = resolve("permuted-digits", "van")
-    older = {key: value for key, value in config.items() if key != "cross_validation"}
-    assert config_hash(config) == config_hash(older)
-    assert config_hash(resolve("permuted-digits", "van", tasks=3)) != config_hash(
-        resolve("permuted-digits", "van", cross_validation=True)
+    older = RunConfig.from_json({k: v for k, v in config.to_json().items() if k != "cross_validation"})
+    assert config.hash == older.hash
+    assert (
+        resolve("permuted-digits", "van", tasks=3).hash != resolve("permuted-digits", "van", cross_validation=True).hash
     )

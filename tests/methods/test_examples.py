@@ -15,7 +15,7 @@ from examples.er_ace import ERACE
 import mdmt
 from mdmt import memory
 from mdmt.cli.app import main
-from mdmt.experiments.config import config_hash, resolve
+from mdmt.experiments.resolve import resolve
 from mdmt.methods import VAN
 from support.helpers import small_stream
 
@@ -45,10 +45,10 @@ def test_the_guides_commands_run(command, guide, capsys):
 
 def test_a_method_that_was_edited_is_another_run(guide, monkeypatch):
     before = resolve("permuted-digits", "mymodule:MyMethod")
-    assert config_hash(resolve("permuted-digits", "mymodule:MyMethod")) == config_hash(before)
+    assert resolve("permuted-digits", "mymodule:MyMethod").hash == before.hash
     monkeypatch.delitem(sys.modules, "mymodule")
     (guide / "mymodule.py").write_text(MODULE + "# edited\n")
-    assert config_hash(resolve("permuted-digits", "mymodule:MyMethod")) != config_hash(before)
+    assert resolve("permuted-digits", "mymodule:MyMethod").hash != before.hash
     monkeypatch.delitem(sys.modules, "mymodule")
     (guide / "mymodule.py").write_text("def (")
     with pytest.raises(ValueError, match="method 'mymodule:MyMethod' cannot be loaded"):

@@ -25,9 +25,9 @@ from mdmt import metrics
 from mdmt.cli.app import main
 from mdmt.cli.report import FIGURES
 from mdmt.experiments.comparison import METRICS
+from mdmt.experiments.config import folder_of
 from mdmt.experiments.listing import find_runs
 from mdmt.experiments.resolve import configs_for, split_methods
-from mdmt.experiments.store import folder_of
 from mdmt.methods import METHODS
 from mdmt.report import charts, command, compare, features, files, folders, heatmaps, page, sections, study, style, tsne
 from mdmt.report.server import server
@@ -70,7 +70,7 @@ def text(out):
 def test_methods_stand_in_the_papers_order_and_seeds_in_theirs(out):
     found = only(out)
     assert [entry.label for entry in found.entries] == ["joint", "van", "mdmt-r"]
-    assert [run.config["seed"] for run in found.entries[1].runs] == [1234, 1235]
+    assert [run.config.seed for run in found.entries[1].runs] == [1234, 1235]
     assert tuple(METHODS) == study.ORDER == tuple(style.METHODS)
 
 

@@ -1,26 +1,27 @@
 """Run folders written by hand, with numbers that follow from the seed: reports need no learning."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from mdmt.experiments.config import resolve
-from mdmt.experiments.store import folder_of
+from mdmt.experiments.config import folder_of
+from mdmt.experiments.resolve import resolve
 from mdmt.metrics import summary
 
 
 def leave(out, variant="van", seed=1234, *, benchmark="permuted-digits", tasks=3, features=8, sample=20, **more):
     """A finished run; `more` goes into its config. The folder is given back."""
-    config = {**resolve(benchmark, variant, seed=seed, tasks=tasks), **more}
+    config = replace(resolve(benchmark, variant, seed=seed, tasks=tasks), **more)
     folder = folder_of(config, out)
     folder.mkdir(parents=True)
     draw = np.random.default_rng([seed, *variant.encode()])
-    joint = config["method"] == "joint"
-    (folder / "config.json").write_text(json.dumps(config))
+    joint = config.method == "joint"
+    (folder / "config.json").write_text(json.dumps(config.to_json()))
     (folder / "record.json").write_text(json.dumps(record(draw, tasks, joint)))
     if not joint:
-        shared = config["heads"] == "shared"
+        shared = config.heads == "shared"
         save_file(snapshots(draw, tasks, features, sample, shared), folder / "snapshots.safetensors")
     return folder
 

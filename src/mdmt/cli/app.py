@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from json import dumps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from mdmt.cli import catalog, compare, cost, data, options, report, reproduce, r
 from mdmt.cli.progress import Progress, tell
 from mdmt.errors import EXPECTED, Mistake, Stopped, summarise
 from mdmt.words import count
+
+if TYPE_CHECKING:
+    from mdmt.experiments.config import RunConfig
 
 app = typer.Typer(
     help="Lifelong learning: one network learns task after task without forgetting the earlier ones.",
@@ -46,8 +49,8 @@ def run(
 ) -> None:
     """Learn a stream of tasks and print A_T, F_T, LCA_10 and LTR."""
     from mdmt.experiments import comparison, tensorboard
-    from mdmt.experiments.config import parse_setting, resolve
-    from mdmt.experiments.store import folder_of
+    from mdmt.experiments.config import folder_of
+    from mdmt.experiments.resolve import parse_setting, resolve
 
     settings = dict(parse_setting(text) for text in set_ or [])
     configs = [
@@ -77,14 +80,15 @@ def run(
         _print_table(result, records)
 
 
-def _learn(config: dict[str, Any], out: str, fresh: bool, every: str | None, log: bool, quiet: bool) -> dict[str, Any]:
+def _learn(config: RunConfig, out: str, fresh: bool, every: str | None, log: bool, quiet: bool) -> dict[str, Any]:
     """Do a run in this process, with its progress on stderr, and with event files when asked for."""
     from mdmt.experiments import tensorboard
+    from mdmt.experiments.config import folder_of
     from mdmt.experiments.run import run as run_one
-    from mdmt.experiments.store import folder_of, read_steps
+    from mdmt.experiments.store import read_steps
 
     folder = folder_of(config, out)
-    with Progress(f"{config['label']}, seed {config['seed']}", quiet) as progress:
+    with Progress(f"{config.label}, seed {config.seed}", quiet) as progress:
         record = run_one(
             config, out, fresh=fresh, every=every, on_step=tensorboard.also(folder, progress.step) if log else progress.step,
             on_image=progress.image, tell=tell,

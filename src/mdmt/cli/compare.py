@@ -12,7 +12,7 @@ from mdmt.errors import Mistake, Stopped
 
 if TYPE_CHECKING:
     from mdmt.experiments.comparison import Row
-    from mdmt.experiments.config import Config
+    from mdmt.experiments.config import RunConfig
 
 
 def compare(
@@ -38,8 +38,7 @@ def compare(
     quiet: options.Quiet = False,
 ) -> None:
     """Compare methods (Table 1). Every metric, mean and std over seeds, the published value beside it."""
-    from mdmt.experiments.config import parse_settings
-    from mdmt.experiments.resolve import split_methods
+    from mdmt.experiments.resolve import parse_settings, split_methods
 
     options = {
         "tasks": tasks, "threads": threads, "data": data, "image_size": image_size, "subset": subset, "weights": weights
@@ -72,8 +71,8 @@ def ablate(
     quiet: options.Quiet = False,
 ) -> None:
     """The worth of MDMT-R's parts (Table 2). Softmax, margins, distillation."""
-    from mdmt.experiments.config import parse_settings
     from mdmt.experiments.paper import VARIANTS
+    from mdmt.experiments.resolve import parse_settings
 
     options = {
         "tasks": tasks, "threads": threads, "data": data, "image_size": image_size, "subset": subset, "weights": weights
@@ -107,7 +106,7 @@ def _compare(
     check_format(format_)
     configs = configs_for(benchmark, variants, seeds, settings, **options)
     chosen = None if against is None else find_row(against, variants, configs)
-    configs = list({of_seed[0]["label"]: of_seed for of_seed in configs}.values())  # asked twice: one row
+    configs = list({of_seed[0].label: of_seed for of_seed in configs}.values())  # asked twice: one row
     rows, failed = run_all(configs, out, parse_workers(workers), every, fresh, quiet or json)
     if ablation:
         _put_table_2_beside(rows, configs)
@@ -130,7 +129,7 @@ def parse_workers(text: str) -> Any:
 
 
 def run_all(
-    configs: list[list[Config]], out: str, workers: Any, every: str | None, fresh: bool, quiet: bool
+    configs: list[list[RunConfig]], out: str, workers: Any, every: str | None, fresh: bool, quiet: bool
 ) -> tuple[list[Row | None], list[dict[str, Any]]]:
     """A row for each variant, of the seeds that finished (None where none did), and what failed."""
     from contextlib import closing
@@ -138,8 +137,8 @@ def run_all(
     from mdmt.checkpoints import parse_every
     from mdmt.cli.live import Live
     from mdmt.experiments.comparison import comparison
+    from mdmt.experiments.config import folder_of
     from mdmt.experiments.run import go_on
-    from mdmt.experiments.store import folder_of
     from mdmt.experiments.sweep import sweep
 
     if every is not None:
@@ -147,7 +146,7 @@ def run_all(
     records: dict[tuple[str, int], dict[str, Any]] = {}
     reasons: dict[tuple[str, int], str] = {}
 
-    def row(of_seed: list[Config]) -> Row | None:
+    def row(of_seed: list[RunConfig]) -> Row | None:
         done = [c for c in of_seed if _key(c) in records]
         return (
             comparison(done, [records[_key(c)] for c in done], [str(folder_of(c, out)) for c in done]) if done else None
@@ -156,7 +155,7 @@ def run_all(
     flat = [config for number in zip(*configs, strict=True) for config in number]  # a seed of each first
     try:
         with (
-            Live([c[0]["label"] for c in configs], len(configs[0]), quiet) as live,
+            Live([c[0].label for c in configs], len(configs[0]), quiet) as live,
             closing(sweep(flat, out, workers, live.event, fresh=fresh, every=every)) as outcomes,
         ):
             for outcome in outcomes:
@@ -169,7 +168,7 @@ def run_all(
     except KeyboardInterrupt:
         raise Stopped(f"interrupted; {go_on(fresh)} goes on from there") from None
     failed = [
-        {"label": c["label"], "seed": c["seed"], "reason": reasons[_key(c)]}
+        {"label": c.label, "seed": c.seed, "reason": reasons[_key(c)]}
         for of_seed in configs
         for c in of_seed
         if _key(c) in reasons
@@ -177,8 +176,8 @@ def run_all(
     return [row(of_seed) for of_seed in configs], failed
 
 
-def _key(config: Config) -> tuple[str, int]:
-    return config["label"], config["seed"]
+def _key(config: RunConfig) -> tuple[str, int]:
+    return config.label, config.seed
 
 
 def _put_differences_beside(rows: list[Row | None], chosen: str | None) -> None:
@@ -192,7 +191,7 @@ def _put_differences_beside(rows: list[Row | None], chosen: str | None) -> None:
         row["differences"] = None if other is None or row is other else differences(row, other)
 
 
-def _put_table_2_beside(rows: list[Row | None], configs: list[list[Config]]) -> None:
+def _put_table_2_beside(rows: list[Row | None], configs: list[list[RunConfig]]) -> None:
     from mdmt.experiments.paper import published_for
 
     for number, row in enumerate(rows):

@@ -28,10 +28,10 @@ def cost(
 ) -> None:
     """Time and bytes of each method. Of a training step and of an inference at the last task: the paper's cost table."""
     import sys
+    from dataclasses import replace
 
-    from mdmt.experiments.config import parse_settings, reduced, stream_for
     from mdmt.experiments.cost import measure
-    from mdmt.experiments.resolve import configs_for, split_methods
+    from mdmt.experiments.resolve import configs_for, parse_settings, reduced, split_methods, stream_for
     from mdmt.report.cost_table import cost_blocks, cost_lines
     from mdmt.report.text import check_format, show
 
@@ -40,15 +40,15 @@ def cost(
         benchmark, split_methods(methods), range(1234, 1235), parse_settings(set_, reading),
         tasks=tasks, data=data, image_size=image_size, subset=subset, threads=threads,
     )  # fmt: skip
-    configs = list({config["label"]: config for (config,) in asked}.values())
-    streams = {heads: stream_for({**configs[0], "heads": heads}) for heads in {c["heads"] for c in configs}}
+    configs = list({config.label: config for (config,) in asked}.values())
+    streams = {heads: stream_for(replace(configs[0], heads=heads)) for heads in {c.heads for c in configs}}
     rows: list[dict[str, Any]] = []
     less: dict[str, Any] = {}
     for number, config in enumerate(configs, 1):
         if not (quiet or json):
-            print(f"{config['label']}: {number} of {len(configs)}", file=sys.stderr, flush=True)
-        stream = streams[config["heads"]]
-        less |= reduced({**config, "weights": ""}, stream) or {}  # weights cost the same wherever they come from
+            print(f"{config.label}: {number} of {len(configs)}", file=sys.stderr, flush=True)
+        stream = streams[config.heads]
+        less |= reduced(replace(config, weights=""), stream) or {}  # weights cost the same wherever they come from
         rows.append(measure(config, stream, steps))
     found = {
         "benchmark": benchmark, "task": len(stream), "steps": steps, "threads": threads, "reduced": less or None,

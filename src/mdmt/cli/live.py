@@ -38,13 +38,13 @@ class Live:
         if event.kind == "told":
             self.console.print(f"mdmt: {event.text}", markup=False, highlight=False, soft_wrap=True)
             return
-        self.at[event.config["label"]][event.config["seed"]] = event.text
+        self.at[event.config.label][event.config.seed] = event.text
         if event.kind == "started":
-            self._say(f"{event.config['label']}, seed {event.config['seed']}: started")
+            self._say(f"{event.config.label}, seed {event.config.seed}: started")
 
     def outcome(self, outcome: Outcome, row: Row | None) -> None:
         """A run has ended; `row` is what its method has measured so far."""
-        label, seed = outcome.config["label"], outcome.config["seed"]
+        label, seed = outcome.config.label, outcome.config.seed
         self.at[label].pop(seed, None)
         self.rows[label] = row
         self.ended[label] += 1

@@ -116,8 +116,7 @@ def figure(name: str) -> Callable[..., None]:
         _check()
         from mdmt.checkpoints import parse_every
         from mdmt.cli.compare import parse_workers, run_all
-        from mdmt.experiments.config import parse_settings
-        from mdmt.experiments.resolve import configs_for, split_methods
+        from mdmt.experiments.resolve import configs_for, parse_settings, split_methods
 
         configs = configs_for(
             benchmark, split_methods(methods), range(seed, seed + seeds), parse_settings(set_, reading),

@@ -62,7 +62,7 @@ def show(
         return
     config, record = read_config(folder), record_so_far(folder)
     if json:
-        print(dumps({"path": str(folder), "config": config, "record": record}))
+        print(dumps({"path": str(folder), "config": config.to_json(), "record": record}))
         return
     from mdmt.report.shown import show_run
 

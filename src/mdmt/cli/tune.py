@@ -44,7 +44,7 @@ def tune(
 ) -> None:
     """Choose settings on held-out tasks. Those that runs are measured on are never touched."""
     from mdmt.cli.compare import parse_workers, run_all
-    from mdmt.experiments.config import parse_setting, parse_variant, resolve
+    from mdmt.experiments.resolve import parse_setting, parse_variant, resolve
     from mdmt.experiments.spaces import space
     from mdmt.experiments.tune import configs_of, parse_grids, points_of, ranked
 
@@ -54,12 +54,12 @@ def tune(
     }  # fmt: skip
     usual = resolve(benchmark, method, settings=settings, cross_validation=True, **options)
     fixed = {*parse_variant(method)[1], *settings}
-    grids = parse_grids(grid or [], space(usual["method"], usual["heads"]), fixed)
+    grids = parse_grids(grid or [], space(usual.method, usual.heads), fixed)
     tried = points_of(grids, points, seed)
     configs = configs_of(benchmark, method, tried, range(seed, seed + seeds), settings, **options)
     if not (quiet or json):
         told = f"{count('point', len(tried))} x {count('seed', seeds)}"
-        print(f"{told} on {count('held-out task', usual['tasks'])}; --grid and --points make it less", file=sys.stderr)
+        print(f"{told} on {count('held-out task', usual.tasks or 0)}; --grid and --points make it less", file=sys.stderr)
     rows, failed = run_all(configs, out, parse_workers(workers), checkpoint_every, fresh, quiet or json)
     best_first = ranked(rows, tried, seeds)
     if json:

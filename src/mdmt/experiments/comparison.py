@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from mdmt.experiments.config import RunConfig
 from mdmt.published import published
 
 Row = dict[str, Any]
@@ -12,15 +13,15 @@ METRICS = ("A_T", "F_T", "LCA_10", "LTR")
 PRESET = ("tasks", "heads", "arguments", "memory", "lr", "batch", "epochs", "optimiser")
 
 
-def result(configs: list[dict[str, Any]], records: list[dict[str, Any]], folders: list[str]) -> Row:
+def result(configs: list[RunConfig], records: list[dict[str, Any]], folders: list[str]) -> Row:
     """What `--json` prints for the runs of one method that differ in the seed alone."""
     first, less = configs[0], records[0].get("reduced")
     return {
-        "benchmark": first["benchmark"],
-        "method": first["method"],
-        "label": first["label"],
-        "reading": first["arguments"].get("reading"),
-        "seeds": [c["seed"] for c in configs],
+        "benchmark": first.benchmark,
+        "method": first.method,
+        "label": first.label,
+        "reading": first.arguments.get("reading"),
+        "seeds": [c.seed for c in configs],
         "reduced": less,
         "metrics": {name: spread([r["metrics"][name] for r in records]) for name in records[0]["metrics"]},
         "published": None if less else published_for(first),
@@ -28,7 +29,7 @@ def result(configs: list[dict[str, Any]], records: list[dict[str, Any]], folders
     }
 
 
-def comparison(configs: list[dict[str, Any]], records: list[dict[str, Any]], folders: list[str]) -> Row:
+def comparison(configs: list[RunConfig], records: list[dict[str, Any]], folders: list[str]) -> Row:
     """The same with its cost: the seconds that learning took, and the bytes of the memory."""
     return {
         **result(configs, records, folders),
@@ -68,18 +69,18 @@ def differences(row: Row, other: Row) -> Row:
     return found
 
 
-def published_for(config: dict[str, Any]) -> dict[str, Any] | None:
+def published_for(config: RunConfig) -> dict[str, Any] | None:
     """The row of Table 1 for a config that has the preset's settings, in either reading of the paper; else None."""
-    row = published(config["benchmark"], config["method"])
-    return row if row is not None and is_preset(config, config["method"]) else None
+    row = published(config.benchmark, config.method)
+    return row if row is not None and is_preset(config, config.method) else None
 
 
-def is_preset(config: dict[str, Any], variant: str) -> bool:
+def is_preset(config: RunConfig, variant: str) -> bool:
     """Whether a config has the settings that the preset has for this variant."""
-    from mdmt.experiments.config import resolve
+    from mdmt.experiments.resolve import resolve
 
-    usual = resolve(config["benchmark"], variant, reading=config["arguments"].get("reading"))
-    return all(config[key] == usual[key] for key in PRESET)
+    usual = resolve(config.benchmark, variant, reading=config.arguments.get("reading"))
+    return all(getattr(config, key) == getattr(usual, key) for key in PRESET)
 
 
 def format_metric(name: str, cell: dict[str, Any] | None, *, signed: bool = False) -> str:

@@ -1,240 +1,243 @@
-"""From what a person asks to all that determines a result."""
+"""All that determines a run, as a type: its fields, its hash, and JSON in and out.
+
+`RunConfig.from_json` is the gate for configs that others wrote: it refuses whatever could lead out of
+a folder, hang or crash a reader, or reach a terminal as anything but text. Nothing here loads torch.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
+import math
 import re
-import sys
-from typing import Any, Literal, get_origin, get_type_hints
+import unicodedata
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
 
-from mdmt import benchmarks
-from mdmt.data.fetch import fetch_weights
-from mdmt.data.sources import locate
 from mdmt.errors import Mistake
-from mdmt.experiments.presets import preset
-from mdmt.methods import METHODS, Method
-from mdmt.tasks import Stream
 
-Config = dict[str, Any]
-
-LEARNING = {"lr": float, "batch": int, "epochs": int, "memory": int, "heads": str, "optimiser": str}
-NEUTRAL: Config = {  # values at which a key does not count in the hash
+NEUTRAL: dict[str, Any] = {  # values at which a key does not count in the hash
     "threads": 1, "device": "cpu", "image_size": None, "subset": None, "weights": None,
     "cross_validation": False, "source": None,
 }  # fmt: skip
-NOT_HASHED = ("seed", "label", "data", "weights_file")  # the seed is a folder of its own; a path decides nothing
+# The seed is a folder of its own, and a path decides nothing.
+NOT_HASHED = ("seed", "label", "data", "weights_file")
+ABSENT = {**NEUTRAL, "data": None, "weights_file": None}  # what a key is where a file lacks it
 
 
-def resolve(
-    benchmark: str,
-    method: str = "mdmt-r",
-    *,
-    seed: int = 1234,
-    tasks: int | None = None,
-    settings: dict[str, Any] | None = None,
-    reading: str | None = None,
-    threads: int = 1,
-    data: str | None = None,
-    image_size: int | None = None,
-    subset: int | None = None,
-    weights: str | None = None,
-    cross_validation: bool = False,
-) -> Config:
-    """Everything a run needs, from a benchmark, a method or variant, and settings that differ from the preset.
+@dataclass(frozen=True)
+class RunConfig:
+    """One benchmark, one method, one seed, and every setting that matters to the result."""
 
-    With `cross_validation` it learns the tasks held out for choosing settings, and none of the others.
+    benchmark: str
+    tasks: int | None
+    heads: str
+    method: str  # a name, or module:Class
+    arguments: dict[str, Any]
+    memory: dict[str, Any]
+    backbone: dict[str, Any]
+    lr: float
+    batch: int
+    epochs: int
+    optimiser: str
+    image_size: int | None
+    subset: int | None
+    weights: str | None  # the hash of the file
+    weights_file: str | None
+    data: str | None
+    cross_validation: bool
+    source: str | None  # the hash of the module of a method that is not ours
+    seed: int
+    threads: int
+    device: str
+    label: str
+
+    @property
+    def hash(self) -> str:
+        """A hash of all that determines the result, but for the seed."""
+        kept = {
+            key: value
+            for key, value in self.to_json().items()
+            if key not in NOT_HASHED and not (key in NEUTRAL and value == NEUTRAL[key])
+        }
+        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def name(self) -> str:
+        """The run in words: its label, benchmark and seed."""
+        return f"{self.label} on {self.benchmark}, seed {self.seed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As config.json holds it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> RunConfig:
+        """A config from a file that anybody may have written; a Mistake names what is wrong.
+
+        Keys of later versions are passed over; those that earlier versions lack are neutral.
+        """
+        values = {**ABSENT, **content}
+        for field in fields(cls):
+            if field.name not in values:
+                raise Mistake(f"{field.name} is missing")
+            values[field.name] = CHECKS[field.name](field.name, values[field.name])
+        return cls(**{field.name: values[field.name] for field in fields(cls)})
+
+
+def folder_of(config: RunConfig, out: str | Path) -> Path:
+    """The run's folder."""
+    method = config.method.replace(":", ".")
+    return Path(out, config.benchmark, method, config.hash, str(config.seed))
+
+
+def printable(text: str) -> str:
+    """Text without what a terminal would obey: control characters are shown by their code.
+
+    >>> printable("a" + chr(27) + "[2J")
+    'a\\\\x1b[2J'
     """
-    bench = benchmarks.find(benchmark)
-    name, asked = parse_variant(method)
-    asked |= settings or {}
-    if reading is not None:
-        asked["reading"] = reading
-    made = find_method(name)
-    hints = argument_types(made)
-    allowed = {**LEARNING, **hints}
-    for key in asked:
-        if key not in allowed:
-            raise Mistake(f"setting {key!r} is unknown; {name} on {benchmark} takes {', '.join(sorted(allowed))}")
-    values = preset(benchmark, name) | {key: convert(key, value, allowed[key]) for key, value in asked.items()}
-    heads = values.get("heads", bench.heads[0])
-    if heads not in bench.heads:
-        raise Mistake(f"heads={heads!r}: {benchmark} takes {' or '.join(bench.heads)}")
-    if cross_validation and not bench.held_out:
-        having = ", ".join(b.name for b in benchmarks.BENCHMARKS.values() if b.held_out)
-        raise Mistake(f"{benchmark} has no held-out tasks to choose settings on; these have: {having}")
-    most, usual = (bench.held_out, bench.held_out) if cross_validation else (bench.limit, bench.tasks)
-    count = usual if tasks is None else tasks
-    if count is not None and not 1 <= count <= most:
-        raise Mistake(f"tasks={count}: {benchmark} takes 1 to {most}{' held-out ones' * cross_validation}")
-    check_data(bench, data, image_size, subset, weights)
-    if weights == "imagenet":
-        weights = str(fetch_weights(data))
-    label = name + (f"[{','.join(f'{k}={v}' for k, v in sorted(asked.items()))}]" if asked else "")
-    return {
-        "benchmark": benchmark,
-        "tasks": count,
-        "heads": heads,
-        "method": name,
-        "arguments": made(**{k: v for k, v in values.items() if k in hints}).arguments,
-        "memory": memory_spec(made.policy or values["policy"], values["memory"], bench, count),
-        "backbone": bench.backbone,
-        **{key: values[key] for key in ("lr", "batch", "epochs")},
-        "optimiser": values.get("optimiser", "SGD"),
-        "image_size": image_size or bench.image_size,
-        "subset": subset,
-        "weights": None if weights is None else file_sha256(weights),
-        "weights_file": weights,
-        "data": data,
-        "cross_validation": cross_validation,
-        "source": None if name in METHODS else source_sha256(made),
-        "seed": seed,
-        "threads": threads,
-        "device": "cpu",
-        "label": label,
-    }
+    return "".join(ascii(letter)[1:-1] if unicodedata.category(letter) in CONTROL else letter for letter in text)
 
 
-def argument_types(made: type[Method]) -> dict[str, Any]:
-    """The arguments of a method, with their types."""
-    fields = made.__dataclass_fields__  # type: ignore[attr-defined]
-    return {k: hint for k, hint in get_type_hints(made, localns={"Learner": Any}).items() if k in fields}
+# Control, direction marks and other invisible signs, halves of pairs, line and paragraph ends.
+CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")
+LONGEST = 1000  # of a text
+METHOD = r"[A-Za-z0-9][\w.-]*|[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
+
+Check = Callable[[str, Any], Any]  # from a key and its value to the value, or a Mistake
 
 
-def check_data(
-    bench: benchmarks.Benchmark, data: str | None, image_size: int | None, subset: int | None, weights: str | None
-) -> None:
-    """Refuse options that the benchmark cannot follow."""
-    if bench.data == "DIR" and data is None:
-        raise Mistake(f"{bench.name} needs --data DIR, the folder of your images: DIR/task/class/*.jpg or *.png")
-    if not bench.data and (data is not None or subset is not None):
-        raise Mistake(f"{bench.name} comes with the package: it takes neither --data nor --subset")
-    if image_size is not None and (bench.image_size is None or image_size < 8):
-        allowed = "its images are as they are" if bench.image_size is None else "8 or more is needed"
-        raise Mistake(f"image_size={image_size}: {bench.name}: {allowed}")
-    if weights is not None and bench.backbone["name"] != "resnet18":
-        raise Mistake(f"--weights is for the ResNet-18 of split-cub and split-awa; {bench.name} has another network")
+def _refuse(key: str, value: Any, allowed: str) -> Mistake:
+    text = printable(repr(value))
+    return Mistake(f"{key} is {text if len(text) <= 40 else text[:37] + '...'}: it must be {allowed}")
 
 
-def check_there(config: Config) -> None:
-    """Refuse a run whose data set is not there; a ValueError says how to get it."""
-    name = benchmarks.find(config["benchmark"]).data
-    if name and name != "DIR":
-        locate(name, config["data"])
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > LONGEST:
+        raise _refuse(key, value, "a text")
+    return printable(value)
 
 
-def stream_for(config: Config, **more: Any) -> Stream:
-    """The stream that a config asks for."""
-    bench = benchmarks.find(config["benchmark"])
-    arguments = {"tasks": config["tasks"], "heads": config["heads"], **more}
-    if bench.data:
-        arguments |= {"data": config["data"], "subset": config["subset"]}
-    if config.get("cross_validation"):
-        arguments["cross_validation"] = True
-    if bench.image_size:
-        arguments["image_size"] = config["image_size"]
-    return bench.make(config["seed"], **arguments)
+def _path(key: str, value: Any) -> str:
+    if _text(key, value) != value:
+        raise _refuse(key, value, "a path without control characters")
+    return str(value)
 
 
-def file_sha256(path: str) -> str:
-    """A file's content, in short."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _file_name(key: str, value: Any) -> str:
+    if _path(key, value) in ("", ".", "..") or len(value) > 100 or set(value) & set("/\\"):
+        raise _refuse(key, value, "a name, not a path")
+    return str(value)
 
 
-def memory_spec(policy: str, per_class: int, bench: benchmarks.Benchmark, tasks: int | None) -> dict[str, Any]:
-    """So many examples of each class of each task; a reservoir holds as many in all (of ten tasks, when not known)."""
-    if policy == "Reservoir":
-        return {"policy": policy, "size": per_class * bench.classes_per_task * (tasks or 10)}
-    return {"policy": policy, "per_class": per_class}
+def _matching(pattern: str, allowed: str) -> Check:
+    def check(key: str, value: Any) -> str:
+        if not re.fullmatch(pattern, _path(key, value)):
+            raise _refuse(key, value, allowed)
+        return _file_name(key, value)
+
+    return check
 
 
-def config_hash(config: Config) -> str:
-    """What names the run's folder: a hash of all that determines the result, but for the seed."""
-    kept = {k: v for k, v in config.items() if k not in NOT_HASHED and v != NEUTRAL.get(k, object())}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+def _whole(least: int, most: int) -> Check:
+    def check(key: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise _refuse(key, value, f"a whole number from {least} to {most}")
+        return value
+
+    return check
 
 
-def reduced(config: Config, stream: Stream) -> dict[str, Any] | None:
-    """What makes a run less than the benchmark's protocol asks, or None."""
-    named = dict(stream.reduced or {})
-    whole = benchmarks.find(config["benchmark"]).tasks
-    if whole is not None and len(stream) != whole:
-        named["tasks"] = len(stream)
-    if config["benchmark"] == "split-cub" and config["weights"] is None:
-        named["weights"] = "from scratch, not from ImageNet"
-    usual = preset(config["benchmark"], config["method"])
-    drawn = config["arguments"].get("reference_batch")
-    if drawn is not None and drawn != usual["reference_batch"]:
-        named["reference_batch"] = drawn
-    return named or None
+def _rate(key: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _refuse(key, value, "a number")
+    if not 0 <= value <= 1e300:  # nor NaN
+        raise _refuse(key, value, "a finite number from 0")
+    return value  # as it is: an integer is hashed as one
 
 
-def find_method(name: str) -> type[Method]:
-    """A method by its name, or a person's own by `module:Class`."""
-    if name in METHODS:
-        return METHODS[name]
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        raise Mistake(f"method {name!r} is not one of {', '.join(METHODS)}; your own is given as module:Class")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # a module in the current folder
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise Mistake(f"method {name!r} cannot be loaded: {error}") from None
-    if not (isinstance(found, type) and issubclass(found, Method)):
-        raise Mistake(f"method {name!r}: {attribute} is not a subclass of mdmt.Method")
+def _flag(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _refuse(key, value, "true or false")
+    return value
+
+
+def _or_null(check: Check) -> Check:
+    return lambda key, value: None if value is None else check(key, value)
+
+
+def _settings(key: str, value: Any) -> dict[str, Any]:
+    """Names with numbers, texts, true, false, null or lists of them."""
+    if not isinstance(value, dict):
+        raise _refuse(key, value, "an object of settings")
+    return {_name(key, name): _setting(f"{key}.{name}", part) for name, part in value.items()}
+
+
+def _setting(key: str, value: Any) -> Any:
+    if isinstance(value, list) and len(value) <= LONGEST:
+        return [_scalar(key, part) for part in value]
+    return _scalar(key, value)
+
+
+def _scalar(key: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return _text(key, value)
+    if isinstance(value, int) and abs(value) > 2**63:
+        raise _refuse(key, value, "a smaller number")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _refuse(key, value, "a finite number")
+    if value is not None and not isinstance(value, bool | int | float):
+        raise _refuse(key, value, "a number, a text, true, false, null, or a list of them")
+    return value
+
+
+def _memory(key: str, value: Any) -> dict[str, Any]:
+    found = _settings(key, value)
+    counts = {name: count for name, count in found.items() if name != "policy"}
+    if "policy" not in found or not counts:
+        raise _refuse(key, value, "a policy with its size")
+    _name(f"{key}.policy", found["policy"])
+    for name, count in counts.items():
+        _whole(0, 10**9)(f"{key}.{name}", count)
     return found
 
 
-def source_sha256(made: type[Method]) -> str | None:
-    """The module of a person's own method, in short: edited, it is another method. None where there is no file."""
-    path = getattr(sys.modules[made.__module__], "__file__", None)
-    return None if path is None else file_sha256(path)
+def _backbone(key: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict) or set(value) != {"name", "arguments"}:
+        raise _refuse(key, value, "the name and the arguments of a network")
+    arguments = _settings(f"{key}.arguments", value["arguments"])
+    for name, number in arguments.items():
+        _whole(1, 10**6)(f"{key}.{name}", number)
+    return {"name": _name(f"{key}.name", value["name"]), "arguments": arguments}
 
 
-def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
-    """A method with arguments.
+_name = _matching(r"[^\W\d]\w*", "a name")
+_sha256 = _matching("[0-9a-f]{64}", "the SHA-256 of a file")
 
-    >>> parse_variant("mdmt-r[distance=none,scale=20]")
-    ('mdmt-r', {'distance': 'none', 'scale': '20'})
-    """
-    match = re.fullmatch(r"([^\[\]]+)(?:\[([^\[\]]*)\])?", text)
-    if match is None:
-        raise Mistake(f"method {text!r}: write it as name or name[key=value,...]")
-    return match[1], dict(parse_setting(item) for item in (match[2] or "").split(",") if item)
-
-
-def parse_setting(text: str) -> tuple[str, str]:
-    """A setting given as key=value."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise Mistake(f"setting {text!r}: write it as key=value")
-    return key.strip(), value.strip()
-
-
-def parse_settings(texts: list[str] | None, reading: str | None) -> dict[str, str]:
-    """Settings given as key=value, by key; the reading is one of them.
-
-    >>> parse_settings(["lr=0.1", "scale=20"], "paper")
-    {'lr': '0.1', 'scale': '20', 'reading': 'paper'}
-    """
-    return dict(map(parse_setting, texts or [])) | ({} if reading is None else {"reading": reading})
-
-
-def convert(key: str, value: Any, hint: Any) -> Any:
-    """A setting's text as the type it has; anything but text is left as it is, for the method to check."""
-    if not isinstance(value, str):
-        return value
-    if get_origin(hint) is Literal or hint is str:
-        return value
-    if hint is bool:
-        if value.lower() not in ("true", "false"):
-            raise Mistake(f"{key}={value}: must be true or false")
-        return value.lower() == "true"
-    try:
-        return hint(value)
-    except ValueError:
-        raise Mistake(f"{key}={value}: must be a {'whole ' if hint is int else ''}number") from None
+CHECKS: dict[str, Check] = {
+    "benchmark": _file_name,
+    "tasks": _or_null(_whole(1, 10_000)),
+    "heads": _matching("shared|per-task", "shared or per-task"),
+    "method": _matching(METHOD, "the name of a method, or module:Class"),
+    "arguments": _settings,
+    "memory": _memory,
+    "backbone": _backbone,
+    "lr": _rate,
+    "batch": _whole(1, 10**9),
+    "epochs": _whole(1, 10**9),
+    "optimiser": _name,
+    "image_size": _or_null(_whole(1, 10_000)),
+    "subset": _or_null(_whole(1, 10**9)),
+    "weights": _or_null(_sha256),
+    "weights_file": _or_null(_path),
+    "data": _or_null(_path),
+    "cross_validation": _flag,
+    "source": _or_null(_sha256),
+    "seed": _whole(0, 2**63 - 1),
+    "threads": _whole(1, 1024),
+    "device": _matching(r"cpu|mps|cuda(:\d{1,3})?", "cpu, cuda or mps"),
+    "label": _text,
+}

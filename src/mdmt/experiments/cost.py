@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from mdmt.benchmarks.splits import draw
-from mdmt.experiments.config import Config, resolve
+from mdmt.experiments.config import RunConfig
 from mdmt.experiments.held import Made, Saved
+from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import learner_for
 from mdmt.learner import Learner
 from mdmt.published import table
@@ -27,7 +28,7 @@ STILL = 1e-9  # the learning rate while measuring: no setting can make numbers o
 Row = dict[str, Any]
 
 
-def measure(config: Config, stream: Stream, steps: int = 10) -> Row:
+def measure(config: RunConfig, stream: Stream, steps: int = 10) -> Row:
     """Milliseconds and bytes of a method at the last task of a stream, with the memory as full as it is there.
 
     Milliseconds are medians over so many steps: of a whole step of Algorithm 1, and of `predict` for one mini-batch.
@@ -38,8 +39,8 @@ def measure(config: Config, stream: Stream, steps: int = 10) -> Row:
     all that it makes. Vectors and activations are the most that is there at one time; `total` is the sum. What a kernel needs
     inside, and batch norm's statistics, are not counted.
     """
-    torch.set_num_threads(config["threads"])
-    learner = learner_for({**config, "lr": STILL})
+    torch.set_num_threads(config.threads)
+    learner = learner_for(replace(config, lr=STILL))
     small = _small(stream, config, steps)
     _fill(learner, small)
     times: list[float] = []
@@ -57,8 +58,8 @@ def measure(config: Config, stream: Stream, steps: int = 10) -> Row:
     training = {**_held_between_steps(learner), **held}
     inference = {"parameters": training["parameters"], "activations": made}
     return {
-        "label": config["label"],
-        "method": config["method"],
+        "label": config.label,
+        "method": config.method,
         "batch": learner.batch,
         "step_ms": 1e3 * statistics.median(lasting),
         "inference_ms": inference_ms,
@@ -68,14 +69,14 @@ def measure(config: Config, stream: Stream, steps: int = 10) -> Row:
     }
 
 
-def _small(stream: Stream, config: Config, steps: int) -> Stream:
+def _small(stream: Stream, config: RunConfig, steps: int) -> Stream:
     """The stream with as many examples as fill the memory and, in the last task, as are timed; nothing to evaluate."""
-    memory, tasks = config["memory"], len(stream)
+    memory, tasks = config.memory, len(stream)
     made = []
     for number, task in enumerate(stream, 1):
         kept = memory["per_class"] * len(task.classes) if "per_class" in memory else -(-memory["size"] // tasks)
-        count = max(kept, config["batch"]) if number < tasks else (WARM_UP + steps) * config["batch"]
-        index = draw(task.train.labels, count, config["seed"], number)
+        count = max(kept, config.batch) if number < tasks else (WARM_UP + steps) * config.batch
+        index = draw(task.train.labels, count, config.seed, number)
         if number == tasks:
             index = index[torch.arange(count) % len(index)]  # over again, where there are not as many
         part = copy.copy(task)
@@ -147,14 +148,14 @@ def _seconds(work: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def published_cost(config: Config) -> dict[str, Any] | None:
+def published_cost(config: RunConfig) -> dict[str, Any] | None:
     """The paper's formulas and, for batches of its size on its network and images, its milliseconds; None: not listed."""
-    row = table("cost")["rows"].get(config["method"])
+    row = table("cost")["rows"].get(config.method)
     if row is None:
         return None
-    milliseconds = row["inference_ms"].get(config["benchmark"])
+    milliseconds = row["inference_ms"].get(config.benchmark)
     if milliseconds is not None:
-        usual = resolve(config["benchmark"], config["method"])
-        alike = all(config[key] == usual[key] for key in ("batch", "heads", "backbone", "image_size"))
+        usual = resolve(config.benchmark, config.method)
+        alike = all(getattr(config, key) == getattr(usual, key) for key in ("batch", "heads", "backbone", "image_size"))
         milliseconds = milliseconds if alike else None
     return {**{key: row[key] for key in ("memory_training", "memory_testing")}, "inference_ms": milliseconds}

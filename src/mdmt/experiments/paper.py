@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from mdmt.experiments.comparison import is_preset
+from mdmt.experiments.config import RunConfig
 from mdmt.published import table
 
 MARGINS = ((0.0, 0.0), (0.1, 0.0), (0.0, 0.01), (0.1, 0.01), (0.4, 0.01), (0.4, 0.05), (0.4, 0.1))
@@ -26,8 +27,8 @@ VARIANTS = (
 )
 
 
-def published_for(config: dict[str, Any], number: int) -> dict[str, Any] | None:
+def published_for(config: RunConfig, number: int) -> dict[str, Any] | None:
     """A row of Table 2, counted from 0; None on another benchmark, or with other settings than the preset's."""
     content = table("table2")
     row: dict[str, Any] = content["rows"][number]
-    return row if config["benchmark"] == content["benchmark"] and is_preset(config, VARIANTS[number]) else None
+    return row if config.benchmark == content["benchmark"] and is_preset(config, VARIANTS[number]) else None

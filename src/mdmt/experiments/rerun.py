@@ -6,14 +6,16 @@ import math
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mdmt import steps
 from mdmt.errors import Mistake
-from mdmt.experiments.config import file_sha256
+from mdmt.experiments.config import folder_of
+from mdmt.experiments.resolve import file_sha256
 from mdmt.experiments.run import run
-from mdmt.experiments.store import RECORD, folder_of, read_config, read_record, read_steps
+from mdmt.experiments.store import RECORD, read_config, read_record, read_steps
 from mdmt.learner import OnStep
 from mdmt.record import versions
 from mdmt.words import count
@@ -41,11 +43,11 @@ def rerun(
         state = f"has a damaged {RECORD}" if (folder / RECORD).exists() else "is not finished"
         raise Mistake(f"{folder} {state}: finish it first, with the command that began it")
     config = read_config(folder)
-    config["data"] = data or config["data"]
+    config = replace(config, data=data or config.data)
     if weights is not None:
-        if file_sha256(weights) != config["weights"]:
+        if file_sha256(weights) != config.weights:
             raise Mistake(f"{weights} is not the file that the run started from: its content is another")
-        config["weights_file"] = weights
+        config = replace(config, weights_file=weights)
     kept = read_steps(folder)
     with tempfile.TemporaryDirectory(prefix="mdmt-rerun-") as place:
         after = run(config, place, on_step=on_step, on_image=on_image, tell=tell)

@@ -1,12 +1,232 @@
-"""Which runs a comparison asks for: lists of methods and variants, and settings for those that have them."""
+"""From what a person asks for to the configs of runs."""
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+import importlib
+import re
+import sys
+from typing import Any, Literal, get_origin, get_type_hints
 
+from mdmt import benchmarks
+from mdmt.data.fetch import fetch_weights
+from mdmt.data.sources import locate
 from mdmt.errors import Mistake
-from mdmt.experiments.config import LEARNING, Config, argument_types, find_method, parse_variant, resolve
-from mdmt.methods import METHODS
+from mdmt.experiments.config import RunConfig
+from mdmt.experiments.presets import preset
+from mdmt.methods import METHODS, Method
+from mdmt.tasks import Stream
+
+LEARNING = {"lr": float, "batch": int, "epochs": int, "memory": int, "heads": str, "optimiser": str}
+
+
+def resolve(
+    benchmark: str,
+    method: str = "mdmt-r",
+    *,
+    seed: int = 1234,
+    tasks: int | None = None,
+    settings: dict[str, Any] | None = None,
+    reading: str | None = None,
+    threads: int = 1,
+    data: str | None = None,
+    image_size: int | None = None,
+    subset: int | None = None,
+    weights: str | None = None,
+    cross_validation: bool = False,
+) -> RunConfig:
+    """Everything a run needs, from a benchmark, a method or variant, and settings that differ from the preset.
+
+    With `cross_validation` it learns the tasks held out for choosing settings, and none of the others.
+    """
+    bench = benchmarks.find(benchmark)
+    name, asked = parse_variant(method)
+    asked |= settings or {}
+    if reading is not None:
+        asked["reading"] = reading
+    made = find_method(name)
+    hints = argument_types(made)
+    allowed = {**LEARNING, **hints}
+    for key in asked:
+        if key not in allowed:
+            raise Mistake(f"setting {key!r} is unknown; {name} on {benchmark} takes {', '.join(sorted(allowed))}")
+    values = preset(benchmark, name) | {key: convert(key, value, allowed[key]) for key, value in asked.items()}
+    heads = values.get("heads", bench.heads[0])
+    if heads not in bench.heads:
+        raise Mistake(f"heads={heads!r}: {benchmark} takes {' or '.join(bench.heads)}")
+    if cross_validation and not bench.held_out:
+        having = ", ".join(b.name for b in benchmarks.BENCHMARKS.values() if b.held_out)
+        raise Mistake(f"{benchmark} has no held-out tasks to choose settings on; these have: {having}")
+    most, usual = (bench.held_out, bench.held_out) if cross_validation else (bench.limit, bench.tasks)
+    count = usual if tasks is None else tasks
+    if count is not None and not 1 <= count <= most:
+        raise Mistake(f"tasks={count}: {benchmark} takes 1 to {most}{' held-out ones' * cross_validation}")
+    check_data(bench, data, image_size, subset, weights)
+    if weights == "imagenet":
+        weights = str(fetch_weights(data))
+    label = name + (f"[{','.join(f'{k}={v}' for k, v in sorted(asked.items()))}]" if asked else "")
+    return RunConfig(
+        benchmark=benchmark,
+        tasks=count,
+        heads=heads,
+        method=name,
+        arguments=made(**{k: v for k, v in values.items() if k in hints}).arguments,
+        memory=memory_spec(made.policy or values["policy"], values["memory"], bench, count),
+        backbone=bench.backbone,
+        lr=values["lr"],
+        batch=values["batch"],
+        epochs=values["epochs"],
+        optimiser=values.get("optimiser", "SGD"),
+        image_size=image_size or bench.image_size,
+        subset=subset,
+        weights=None if weights is None else file_sha256(weights),
+        weights_file=weights,
+        data=data,
+        cross_validation=cross_validation,
+        source=None if name in METHODS else source_sha256(made),
+        seed=seed,
+        threads=threads,
+        device="cpu",
+        label=label,
+    )
+
+
+def argument_types(made: type[Method]) -> dict[str, Any]:
+    """The arguments of a method, with their types."""
+    fields = made.__dataclass_fields__  # type: ignore[attr-defined]
+    return {k: hint for k, hint in get_type_hints(made, localns={"Learner": Any}).items() if k in fields}
+
+
+def check_data(
+    bench: benchmarks.Benchmark, data: str | None, image_size: int | None, subset: int | None, weights: str | None
+) -> None:
+    """Refuse options that the benchmark cannot follow."""
+    if bench.data == "DIR" and data is None:
+        raise Mistake(f"{bench.name} needs --data DIR, the folder of your images: DIR/task/class/*.jpg or *.png")
+    if not bench.data and (data is not None or subset is not None):
+        raise Mistake(f"{bench.name} comes with the package: it takes neither --data nor --subset")
+    if image_size is not None and (bench.image_size is None or image_size < 8):
+        allowed = "its images are as they are" if bench.image_size is None else "8 or more is needed"
+        raise Mistake(f"image_size={image_size}: {bench.name}: {allowed}")
+    if weights is not None and bench.backbone["name"] != "resnet18":
+        raise Mistake(f"--weights is for the ResNet-18 of split-cub and split-awa; {bench.name} has another network")
+
+
+def check_there(config: RunConfig) -> None:
+    """Refuse a run whose data set is not there; a ValueError says how to get it."""
+    name = benchmarks.find(config.benchmark).data
+    if name and name != "DIR":
+        locate(name, config.data)
+
+
+def stream_for(config: RunConfig, **more: Any) -> Stream:
+    """The stream that a config asks for."""
+    bench = benchmarks.find(config.benchmark)
+    arguments = {"tasks": config.tasks, "heads": config.heads, **more}
+    if bench.data:
+        arguments |= {"data": config.data, "subset": config.subset}
+    if config.cross_validation:
+        arguments["cross_validation"] = True
+    if bench.image_size:
+        arguments["image_size"] = config.image_size
+    return bench.make(config.seed, **arguments)
+
+
+def file_sha256(path: str) -> str:
+    """A file's content, in short."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def memory_spec(policy: str, per_class: int, bench: benchmarks.Benchmark, tasks: int | None) -> dict[str, Any]:
+    """So many examples of each class of each task; a reservoir holds as many in all (of ten tasks, when not known)."""
+    if policy == "Reservoir":
+        return {"policy": policy, "size": per_class * bench.classes_per_task * (tasks or 10)}
+    return {"policy": policy, "per_class": per_class}
+
+
+def reduced(config: RunConfig, stream: Stream) -> dict[str, Any] | None:
+    """What makes a run less than the benchmark's protocol asks, or None."""
+    named = dict(stream.reduced or {})
+    whole = benchmarks.find(config.benchmark).tasks
+    if whole is not None and len(stream) != whole:
+        named["tasks"] = len(stream)
+    if config.benchmark == "split-cub" and config.weights is None:
+        named["weights"] = "from scratch, not from ImageNet"
+    usual = preset(config.benchmark, config.method)
+    drawn = config.arguments.get("reference_batch")
+    if drawn is not None and drawn != usual["reference_batch"]:
+        named["reference_batch"] = drawn
+    return named or None
+
+
+def find_method(name: str) -> type[Method]:
+    """A method by its name, or a person's own by `module:Class`."""
+    if name in METHODS:
+        return METHODS[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise Mistake(f"method {name!r} is not one of {', '.join(METHODS)}; your own is given as module:Class")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a module in the current folder
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise Mistake(f"method {name!r} cannot be loaded: {error}") from None
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise Mistake(f"method {name!r}: {attribute} is not a subclass of mdmt.Method")
+    return found
+
+
+def source_sha256(made: type[Method]) -> str | None:
+    """The module of a person's own method, in short: edited, it is another method. None where there is no file."""
+    path = getattr(sys.modules[made.__module__], "__file__", None)
+    return None if path is None else file_sha256(path)
+
+
+def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
+    """A method with arguments.
+
+    >>> parse_variant("mdmt-r[distance=none,scale=20]")
+    ('mdmt-r', {'distance': 'none', 'scale': '20'})
+    """
+    match = re.fullmatch(r"([^\[\]]+)(?:\[([^\[\]]*)\])?", text)
+    if match is None:
+        raise Mistake(f"method {text!r}: write it as name or name[key=value,...]")
+    return match[1], dict(parse_setting(item) for item in (match[2] or "").split(",") if item)
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """A setting given as key=value."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise Mistake(f"setting {text!r}: write it as key=value")
+    return key.strip(), value.strip()
+
+
+def parse_settings(texts: list[str] | None, reading: str | None) -> dict[str, str]:
+    """Settings given as key=value, by key; the reading is one of them.
+
+    >>> parse_settings(["lr=0.1", "scale=20"], "paper")
+    {'lr': '0.1', 'scale': '20', 'reading': 'paper'}
+    """
+    return dict(map(parse_setting, texts or [])) | ({} if reading is None else {"reading": reading})
+
+
+def convert(key: str, value: Any, hint: Any) -> Any:
+    """A setting's text as the type it has; anything but text is left as it is, for the method to check."""
+    if not isinstance(value, str):
+        return value
+    if get_origin(hint) is Literal or hint is str:
+        return value
+    if hint is bool:
+        if value.lower() not in ("true", "false"):
+            raise Mistake(f"{key}={value}: must be true or false")
+        return value.lower() == "true"
+    try:
+        return hint(value)
+    except ValueError:
+        raise Mistake(f"{key}={value}: must be a {'whole ' if hint is int else ''}number") from None
 
 
 def split_methods(text: str) -> list[str]:
@@ -30,7 +250,7 @@ def split_methods(text: str) -> list[str]:
 
 def configs_for(
     benchmark: str, variants: list[str], seeds: range, settings: dict[str, str], **options: Any
-) -> list[list[Config]]:
+) -> list[list[RunConfig]]:
     """For each variant the config of each seed. A setting goes to the methods that have it; a variant's own stays."""
     asked = [parse_variant(variant) for variant in variants]
     allowed = [{*LEARNING, *argument_types(find_method(name))} for name, _ in asked]
@@ -52,13 +272,13 @@ def configs_for(
     ]  # fmt: skip
 
 
-def find_row(name: str, variants: list[str], configs: list[list[Config]]) -> str:
+def find_row(name: str, variants: list[str], configs: list[list[RunConfig]]) -> str:
     """The label of the row that --against names: as it was asked for, by its label, or by its method when only one row has it."""
-    labels: list[str] = [of_seed[0]["label"] for of_seed in configs]
+    labels: list[str] = [of_seed[0].label for of_seed in configs]
     for names in (variants, labels):
         if name in names:
             return labels[names.index(name)]
-    of_method = [of_seed[0]["label"] for of_seed in configs if of_seed[0]["method"] == name]
+    of_method = [of_seed[0].label for of_seed in configs if of_seed[0].method == name]
     if len(of_method) != 1:
         raise Mistake(f"--against {name!r} is not one row of {', '.join(labels)}")
     return str(of_method[0])

@@ -18,10 +18,11 @@ from mdmt import backbones, memory
 from mdmt.checkpoints import Checkpoints
 from mdmt.errors import Mistake, Stopped
 from mdmt.experiments import failure, store
-from mdmt.experiments.config import Config, config_hash, find_method, reduced, stream_for
+from mdmt.experiments.config import RunConfig, folder_of
 from mdmt.experiments.forecast import Forecast
-from mdmt.experiments.store import folder_of, read_record
-from mdmt.files import read_json, write_file, write_json
+from mdmt.experiments.resolve import find_method, reduced, stream_for
+from mdmt.experiments.store import read_record
+from mdmt.files import write_file, write_json
 from mdmt.learner import Learner
 from mdmt.state import MANIFEST, PREVIOUS
 from mdmt.steps import as_csv
@@ -33,7 +34,7 @@ def go_on(fresh: bool) -> str:
 
 
 def run(
-    config: Config,
+    config: RunConfig,
     out: str | Path,
     *,
     fresh: bool = False,
@@ -59,14 +60,14 @@ def run(
             return done
         elif (folder / store.RECORD).exists() and tell is not None:
             tell(f"{folder / store.RECORD} is damaged: the run is done again")
-        torch.set_num_threads(config["threads"])
-        stream = stream_for(config, **({"progress": on_image} if on_image and config["image_size"] else {}))
+        torch.set_num_threads(config.threads)
+        stream = stream_for(config, **({"progress": on_image} if on_image and config.image_size else {}))
         learner = resumed(config, folder, tell)
         if learner is None:
-            write_json(folder / store.CONFIG, config)
+            write_json(folder / store.CONFIG, config.to_json())
             learner = learner_for(config)
         attempt.learner = learner
-        what = f"{config['benchmark']}, {config['label']}, seed {config['seed']}"
+        what = f"{config.benchmark}, {config.label}, seed {config.seed}"
         forecast = Forecast(what, sum(map(learner.steps_of, stream)), tell or (lambda line: None))
 
         def after_step(learner: Learner) -> None:
@@ -87,33 +88,38 @@ def run(
         return record
 
 
-def learner_for(config: Config) -> Learner:
+def learner_for(config: RunConfig) -> Learner:
     """A fresh learner as the config asks."""
-    backbone = backbones.make(config["backbone"])
-    if config["weights_file"] is not None:
-        backbones.load_imagenet(backbone, config["weights_file"], config["seed"])
+    backbone = backbones.make(config.backbone)
+    if config.weights_file is not None:
+        backbones.load_imagenet(backbone, config.weights_file, config.seed)
     return Learner(
         backbone,
-        find_method(config["method"])(**config["arguments"]),
-        memory=memory.make(config["memory"]),
-        **{key: config[key] for key in ("lr", "batch", "epochs", "optimiser", "seed", "device")},
+        find_method(config.method)(**config.arguments),
+        memory=memory.make(config.memory),
+        lr=config.lr,
+        batch=config.batch,
+        epochs=config.epochs,
+        optimiser=config.optimiser,
+        seed=config.seed,
+        device=config.device,
     )
 
 
-def resumed(config: Config, folder: Path, tell: Callable[[str], None] | None) -> Learner | None:
+def resumed(config: RunConfig, folder: Path, tell: Callable[[str], None] | None) -> Learner | None:
     """The learner of an unfinished run as its last good checkpoint has it; None where there is none."""
     checkpoint = folder / store.CHECKPOINT
     if not any((checkpoint / name).exists() for name in (MANIFEST, PREVIOUS)):
         return None
     try:
-        there = read_json(folder / store.CONFIG)
-    except (FileNotFoundError, ValueError):
-        there = {}
-    if (config_hash(there), there.get("seed")) != (config_hash(config), config["seed"]):
+        there = store.read_config(folder)
+    except Mistake:
+        there = None
+    if there is None or (there.hash, there.seed) != (config.hash, config.seed):
         raise Mistake(f"{folder} holds a run of another configuration: use --fresh to start over, or another --out")
-    method = find_method(config["method"])(**config["arguments"])
+    method = find_method(config.method)(**config.arguments)
     try:
-        return Learner.load(checkpoint, method=method, device=config["device"], tell=tell)
+        return Learner.load(checkpoint, method=method, device=config.device, tell=tell)
     except ValueError as damage:
         raise Mistake(f"{damage}; no good checkpoint is left: use --fresh to start over") from None
 

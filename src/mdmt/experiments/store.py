@@ -16,20 +16,12 @@ from typing import Any
 
 from mdmt import files, steps
 from mdmt.errors import Mistake
+from mdmt.experiments.config import RunConfig
 from mdmt.files import read_json
 
-Config = dict[str, Any]
 RECORD, CONFIG, STEPS, SNAPSHOTS, LOCK = "record.json", "config.json", "steps.csv", "snapshots.safetensors", ".lock"
 CHECKPOINT, EVENTS, FAILED = "checkpoint", "tensorboard", "failed.json"
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OSError)  # what reading a broken file may raise
-
-
-def folder_of(config: Config, out: str | Path) -> Path:
-    """The run's folder."""
-    from mdmt.experiments.config import config_hash
-
-    method = config["method"].replace(":", ".")
-    return Path(out, config["benchmark"], method, config_hash(config), str(config["seed"]))
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
@@ -41,11 +33,12 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     return record if record.get("finished") else None
 
 
-def read_config(folder: Path) -> Config:
-    """The config of a run; what a later version added to configs has its neutral value."""
-    from mdmt.experiments.config import NEUTRAL
-
-    return {**NEUTRAL, **read_json(folder / CONFIG)}
+def read_config(folder: Path) -> RunConfig:
+    """The config of a run; a Mistake says what is wrong with it."""
+    try:
+        return RunConfig.from_json(read_json(folder / CONFIG))
+    except FileNotFoundError:
+        raise Mistake(f"{folder / CONFIG} is missing") from None
 
 
 def read_progress(folder: Path) -> dict[str, Any]:

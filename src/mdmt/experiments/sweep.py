@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mdmt.errors import summarise
+from mdmt.experiments.config import RunConfig, folder_of
 
-Config = dict[str, Any]
 PATIENCE = 10.0  # seconds that a stopped worker has to leave what it wants to leave
 EVERY = 0.5  # seconds between two words of a worker
 
@@ -30,7 +30,7 @@ EVERY = 0.5  # seconds between two words of a worker
 class Outcome:
     """How a run ended: its record, or the reason why there is none."""
 
-    config: Config
+    config: RunConfig
     record: dict[str, Any] | None
     reason: str = ""
     read: bool = False  # it was finished before
@@ -40,7 +40,7 @@ class Outcome:
 class Event:
     """A run has started, says where it is (`task 3/5`), or tells what a person should know."""
 
-    config: Config
+    config: RunConfig
     text: str
     kind: Literal["started", "at", "told"] = "at"
 
@@ -51,13 +51,13 @@ class _Worker:
 
     process: BaseProcess
     pipe: Connection
-    configs: list[Config]
+    configs: list[RunConfig]
     record: dict[str, Any] | None = None
     reason: str = ""
 
 
 def sweep(
-    configs: Iterable[Config],
+    configs: Iterable[RunConfig],
     out: str | Path,
     workers: int | Literal["auto"] = "auto",
     on_event: Callable[[Event], None] | None = None,
@@ -70,11 +70,11 @@ def sweep(
     `every` is the number of steps or the time between checkpoints. A run that fails does not stop the others. Whatever ends
     the loop early (Ctrl-C, `break`) stops the workers.
     """
-    from mdmt.experiments.config import check_there
-    from mdmt.experiments.store import folder_of, read_record
+    from mdmt.experiments.resolve import check_there
+    from mdmt.experiments.store import read_record
 
     tell = on_event or (lambda event: None)
-    waiting: dict[Path, list[Config]] = {}  # two variants may name the same run
+    waiting: dict[Path, list[RunConfig]] = {}  # two variants may name the same run
     for config in configs:
         waiting.setdefault(folder_of(config, out), []).append(config)
     if not fresh:
@@ -84,7 +84,7 @@ def sweep(
     todo = list(waiting.values())
     for config, *_ in todo:
         check_there(config)  # here, since every worker would fail of it
-    slots = min(count(workers, todo[0][0]["threads"]), len(todo)) if todo else 0
+    slots = min(count(workers, todo[0][0].threads), len(todo)) if todo else 0
     running: list[_Worker] = []
     try:
         with _terminable():
@@ -110,7 +110,7 @@ def count(workers: int | Literal["auto"], threads: int = 1) -> int:
     return max(1, cores // threads)
 
 
-def _start(configs: list[Config], out: str | Path, fresh: bool, every: int | str | None) -> _Worker:
+def _start(configs: list[RunConfig], out: str | Path, fresh: bool, every: int | str | None) -> _Worker:
     context = get_context("forkserver")  # a worker is forked from a process that has loaded torch and done nothing else
     context.set_forkserver_preload(["mdmt.experiments.run"])
     _serve()
@@ -191,7 +191,7 @@ def _terminable() -> Iterator[None]:
 
 
 def _work(
-    pipe: Connection, config: Config, out: str, fresh: bool, every: int | str | None, environment: dict[str, str]
+    pipe: Connection, config: RunConfig, out: str, fresh: bool, every: int | str | None, environment: dict[str, str]
 ) -> None:
     """What a worker does. Ctrl-C is its parent's affair, which sends SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -8,7 +8,8 @@ from typing import Any
 
 from mdmt.errors import Mistake
 from mdmt.experiments.comparison import Row
-from mdmt.experiments.config import Config, resolve
+from mdmt.experiments.config import RunConfig
+from mdmt.experiments.resolve import resolve
 
 Point = dict[str, Any]
 
@@ -48,7 +49,7 @@ def points_of(grids: dict[str, tuple[Any, ...]], count: int | None, seed: int) -
 
 def configs_of(
     benchmark: str, method: str, points: list[Point], seeds: range, settings: dict[str, str], **options: Any
-) -> list[list[Config]]:
+) -> list[list[RunConfig]]:
     """For each point the config of each seed: always on the held-out tasks."""
     return [
         [

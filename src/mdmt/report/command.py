@@ -12,11 +12,11 @@ def commands(study: Study) -> list[str]:
 
     Held-out tasks have none: `mdmt tune` alone runs them.
     """
-    if study.runs[0].config.get("cross_validation"):
+    if study.runs[0].config.cross_validation:
         return []
     by_seeds: dict[tuple[int, ...], list[str]] = {}
     for entry in study.entries:
-        by_seeds.setdefault(tuple(run.config["seed"] for run in entry.runs), []).append(entry.runs[0].config["label"])
+        by_seeds.setdefault(tuple(run.config.seed for run in entry.runs), []).append(entry.runs[0].config.label)
     return [
         shlex.join(["mdmt", "compare", study.benchmark, "--methods", ",".join(labels), "--seed", str(first),
                     "--seeds", str(count), *_options(study)])
@@ -29,12 +29,12 @@ def _options(study: Study) -> list[str]:
     """What differs from the defaults of the command."""
     config = study.runs[0].config
     values = {
-        "--tasks": config.get("tasks") if "tasks" in study.less or study.benchmark == "folder" else None,
-        "--image-size": config.get("image_size"),
-        "--subset": config.get("subset"),
-        "--weights": config.get("weights_file"),
-        "--data": config.get("data"),
-        "--threads": config.get("threads") if config.get("threads") != 1 else None,
+        "--tasks": config.tasks if "tasks" in study.less or study.benchmark == "folder" else None,
+        "--image-size": config.image_size,
+        "--subset": config.subset,
+        "--weights": config.weights_file,
+        "--data": config.data,
+        "--threads": config.threads if config.threads != 1 else None,
     }
     return [text for name, value in values.items() if value is not None for text in (name, str(value))]
 

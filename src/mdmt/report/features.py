@@ -82,7 +82,7 @@ def class_centres(run: Run, most: int = 10) -> tuple[list[str], Array, bool] | N
     names: list[str] = []
     centres: list[Array] = []
     head, of_class = found.get("head"), found.get("head_of_class")
-    shared = run.config["heads"] == "shared"
+    shared = run.config.heads == "shared"
     for task in followed(found):
         here, labels = features(found, task, last), found.get(f"labels.{task}")
         if here is None or labels is None or head is None or of_class is None:

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from mdmt.errors import Mistake, summarise
 from mdmt.experiments.comparison import METRICS
+from mdmt.experiments.config import RunConfig
 from mdmt.experiments.failure import reason_of
-from mdmt.experiments.store import CONFIG, DAMAGE, LOCK, RECORD, SNAPSHOTS, read_progress
+from mdmt.experiments.store import CONFIG, DAMAGE, LOCK, RECORD, SNAPSHOTS, read_config, read_progress
 from mdmt.files import is_locked, read_json
 from mdmt.metrics import BETA
 from mdmt.words import count
 
 Array = NDArray[np.float64]
 Snapshots = dict[str, NDArray[Any]]
-TEXTS = ("benchmark", "method", "label", "heads")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Run:
     """A finished run."""
 
     folder: Path
-    config: dict[str, Any]
+    config: RunConfig
     record: dict[str, Any]
 
     @cached_property
@@ -79,8 +79,7 @@ def read_run(folder: Path) -> Run | Absent:
         failed = reason_of(folder)
         return Absent(folder, folder.name, f"failed: {failed}" if failed else "nothing is written yet", held(folder))
     try:
-        config = read_json(folder / CONFIG)
-        check_config(config)
+        config = read_config(folder)
     except (OSError, ValueError) as error:
         return Absent(folder, folder.name, f"{CONFIG} cannot be read: {summarise(error)}")
     try:
@@ -89,17 +88,8 @@ def read_run(folder: Path) -> Run | Absent:
     except FileNotFoundError:
         return _unfinished(folder, config)
     except DAMAGE as error:
-        return Absent(folder, name_of(config), f"{RECORD} cannot be used: {summarise(error)}")
+        return Absent(folder, config.name, f"{RECORD} cannot be used: {summarise(error)}")
     return run
-
-
-def check_config(config: dict[str, Any]) -> None:
-    """Refuse what lacks the keys that are used here."""
-    for key in TEXTS:
-        if not isinstance(config.get(key), str):
-            raise Mistake(f"{key} is missing")
-    if not isinstance(config.get("seed"), int) or not isinstance(config.get("arguments"), dict):
-        raise Mistake("seed or arguments are missing")
 
 
 def check_record(run: Run) -> None:
@@ -144,25 +134,19 @@ def check_snapshots(found: Snapshots) -> None:
             raise Mistake(f"{name} does not fit the others")
 
 
-def _unfinished(folder: Path, config: dict[str, Any]) -> Absent:
+def _unfinished(folder: Path, config: RunConfig) -> Absent:
     running = held(folder)
     failed = reason_of(folder)
     reason = "running now" if running else "stopped or killed before its end" if failed is None else f"failed: {failed}"
     try:
         done = len(read_progress(folder)["record"]["accuracy"])
-        tasks = config.get("tasks")
-        total = "? tasks" if tasks is None else count("task", tasks)
+        total = "? tasks" if config.tasks is None else count("task", config.tasks)
         reason += f"; {done} of {total} learned at its last checkpoint"
     except DAMAGE:
         reason += "" if running else "; it left no checkpoint"
-    return Absent(folder, name_of(config), reason, running)
+    return Absent(folder, config.name, reason, running)
 
 
 def held(folder: Path) -> bool:
     """Whether a process is at work there: it holds the lock."""
     return is_locked(folder / LOCK)
-
-
-def name_of(config: dict[str, Any]) -> str:
-    """A run for people."""
-    return f"{config['label']} on {config['benchmark']}, seed {config['seed']}"

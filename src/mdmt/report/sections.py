@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from mdmt.experiments.comparison import METRICS, format_metric
+from mdmt.experiments.config import RunConfig
 from mdmt.metrics import FORMULAS
 from mdmt.report import compare, features, heatmaps
 from mdmt.report.charts import Chart, Series
@@ -19,18 +20,17 @@ LOWER = ("F_T", "LTR")  # lower is better
 def setup(study: Study) -> dict[str, str]:
     """What was learned and how, for people."""
     first, tasks = study.runs[0].config, study.runs[0].record["tasks"]
-    seeds = sorted({run.config["seed"] for run in study.runs})
+    seeds = sorted({run.config.seed for run in study.runs})
     less = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in study.less.items())
     versions = sorted({", ".join(f"{k} {v}" for k, v in (r.record.get("versions") or {}).items()) for r in study.runs})
-    backbone = first.get("backbone") or {}
     return {
         "benchmark": study.benchmark,
         "protocol": f"reduced ({less}): not comparable with published values" if less else "full",
         "tasks": f"{study.tasks}, learned one after the other ({_range([t.get('train') for t in tasks])} examples each, "
         f"{_range([t.get('test') for t in tasks])} to test)",
         "heads": "one head that all tasks share" if study.heads == "shared" else "a head for each task",
-        "network": str(backbone.get("name", "-")),
-        "epochs, batch": f"{first.get('epochs', '-')}, {first.get('batch', '-')}",
+        "network": str(first.backbone["name"]),
+        "epochs, batch": f"{first.epochs}, {first.batch}",
         "seeds": ", ".join(map(str, seeds)),
         "versions": "; ".join(versions) or "-",
     }  # fmt: skip
@@ -126,10 +126,9 @@ def methods(study: Study) -> list[dict[str, Any]]:
     ]
 
 
-def _settings(config: dict[str, Any]) -> str:
-    memory = config.get("memory")
-    kept = {"lr": config.get("lr"), **config["arguments"], **(memory if isinstance(memory, dict) else {})}
-    return ", ".join(f"{key} {value}" for key, value in kept.items())
+def _settings(config: RunConfig) -> str:
+    settings = {"lr": config.lr, **config.arguments, **config.memory}
+    return ", ".join(f"{key} {value}" for key, value in settings.items())
 
 
 def chart_rows(chart: Chart) -> tuple[list[str], list[list[str]]]:

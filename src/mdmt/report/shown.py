@@ -9,6 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from mdmt.experiments.comparison import spread
+from mdmt.experiments.config import RunConfig
 from mdmt.report.tables import metrics_table
 from mdmt.report.text import rich_table, screen
 from mdmt.words import count, size
@@ -60,10 +61,10 @@ def _where(run: dict[str, Any]) -> str:
     return f"{told}\n{there}" if run["reason"] else there
 
 
-def show_run(about: dict[str, Any], config: dict[str, Any], record: dict[str, Any] | None) -> None:
+def show_run(about: dict[str, Any], config: RunConfig, record: dict[str, Any] | None) -> None:
     """What the run is, its metrics with their formulas, accuracies, drift, cost, versions and settings."""
     console = screen()
-    title = f"{config['label']} on {config['benchmark']}, seed {config['seed']}"
+    title = config.name
     console.print(Text(f"{title}: {about['state']}", style="bold"))
     console.print(Text(about["path"], style="dim"), soft_wrap=True)
     if about["state"] != "finished":
@@ -117,7 +118,7 @@ def matrix(rows: list[tuple[str, list[float | None]]], digits: int, width: int) 
     return [rich_table(grid, width), *told]
 
 
-def _settings(config: dict[str, Any], uses_memory: bool) -> str:
-    told = {key: config[key] for key in ("tasks", "heads", "lr", "batch", "epochs", "optimiser")}
-    kept = {"memory": " ".join(str(part) for part in config["memory"].values())} if uses_memory else {}
-    return ", ".join(f"{key}={value}" for key, value in {**told, **config["arguments"], **kept}.items())
+def _settings(config: RunConfig, uses_memory: bool) -> str:
+    told = {key: getattr(config, key) for key in ("tasks", "heads", "lr", "batch", "epochs", "optimiser")}
+    kept = {"memory": " ".join(str(part) for part in config.memory.values())} if uses_memory else {}
+    return ", ".join(f"{key}={value}" for key, value in {**told, **config.arguments, **kept}.items())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mdmt.experiments.comparison import Row, comparison
-from mdmt.report.folders import Absent, Run, name_of, read_run
+from mdmt.report.folders import Absent, Run, read_run
 from mdmt.words import count
 
 # The methods of the paper in its order; others follow them.
@@ -28,7 +28,7 @@ class Entry:
     @property
     def method(self) -> str:
         """Without its arguments."""
-        return str(self.runs[0].config["method"])
+        return self.runs[0].config.method
 
     @cached_property
     def row(self) -> Row:
@@ -70,12 +70,10 @@ def read(folders: Iterable[Path]) -> tuple[list[Study], list[Absent]]:
         if isinstance(found, Absent):
             absent.append(found)
             continue
-        seeds = grouped.setdefault(_stream(found), {}).setdefault((found.config["label"], folder.parent.name), {})
-        seed = found.config["seed"]
+        seeds = grouped.setdefault(_stream(found), {}).setdefault((found.config.label, folder.parent.name), {})
+        seed = found.config.seed
         if seed in seeds:
-            absent.append(
-                Absent(folder, name_of(found.config), f"the same run as {seeds[seed].folder}, which is shown")
-            )
+            absent.append(Absent(folder, found.config.name, f"the same run as {seeds[seed].folder}, which is shown"))
         seeds.setdefault(seed, found)
     return [_study(entries) for _, entries in sorted(grouped.items())], absent
 
@@ -83,8 +81,10 @@ def read(folders: Iterable[Path]) -> tuple[list[Study], list[Absent]]:
 def _stream(run: Run) -> tuple[str, ...]:
     """What runs must have in common to stand in one table."""
     config, tasks = run.config, len(run.record["tasks"])
-    options = {key: config.get(key) for key in ("image_size", "subset", "weights", "cross_validation")} | _less(run)
-    return config["benchmark"], config["heads"], f"{tasks:06}", json.dumps(options, sort_keys=True)
+    options = {key: getattr(config, key) for key in ("image_size", "subset", "weights", "cross_validation")} | _less(
+        run
+    )
+    return config.benchmark, config.heads, f"{tasks:06}", json.dumps(options, sort_keys=True)
 
 
 def _less(run: Run) -> dict[str, Any]:
@@ -101,5 +101,5 @@ def _study(entries: dict[tuple[str, str], dict[int, Run]]) -> Study:
     made.sort(key=lambda e: (ORDER.index(e.method) if e.method in ORDER else len(ORDER), e.label))
     first = made[0].runs[0]
     return Study(
-        first.config["benchmark"], first.config["heads"], len(first.record["tasks"]), _less(first), made
+        first.config.benchmark, first.config.heads, len(first.record["tasks"]), _less(first), made
     )  # fmt: skip
