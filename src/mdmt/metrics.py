@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,23 +79,68 @@ def long_term_remembering(a: Rows) -> float | None:
     return float((drop * np.arange(t - 1, 0, -1)).sum() / (t - 1))
 
 
+@dataclass(frozen=True)
+class Metric:
+    """A number by which runs are judged. All that anybody says of it comes from here."""
+
+    name: str  # in tables and files
+    function: Callable[[Rows], float | None]
+    formula: str
+    meaning: str
+    better: Literal["higher", "lower"]
+    percent: bool = False  # in tables; code and files hold fractions
+    matrix: str = "accuracy"  # what it is a function of, as a record names it
+
+    @property
+    def heading(self) -> str:
+        return f"{self.name} (%)" if self.percent else self.name
+
+    def of(self, record: Mapping[str, Any]) -> float | None:
+        """Its value for a record; None where it is not defined, or the record lacks the matrix."""
+        if record.get(self.matrix) is None:
+            return None
+        value = self.function(record[self.matrix])
+        return None if value is None or np.isnan(value) else value
+
+    def text(self, value: float, *, signed: bool = False) -> str:
+        """A value as tables print it.
+
+        >>> METRICS[0].text(0.8951), METRICS[1].text(0.0125, signed=True)
+        ('89.51', '+0.013')
+        """
+        sign = "+" if signed else ""
+        return f"{100 * value:{sign}.2f}" if self.percent else f"{value:{sign}.3f}"
+
+
+METRICS = (
+    Metric(
+        "A_T", average_accuracy, "mean_j a[T][j]",
+        "mean accuracy over all tasks after the last one", better="higher", percent=True,
+    ),
+    Metric(
+        "F_T", forgetting, "mean_{j<T} (max_{l<T} a[l][j] - a[T][j])",
+        "how much of the best accuracy was lost in the end", better="lower",
+    ),
+    Metric(
+        "LCA_10", learning_curve_area, "trapezoid of Z_0..Z_10, over 10",
+        "how fast a new task is learned in its first ten mini-batches", better="higher", matrix="curve",
+    ),
+    Metric(
+        "LTR", long_term_remembering, "-1/(T-1) sum_{j<T} (T-j) min(0, a[T][j] - a[j][j])",
+        "accuracy lost, weighted by how long ago the task was learned", better="lower",
+    ),
+)  # fmt: skip
+A_T, F_T = METRICS[:2]  # A_T is what methods are ranked by
+
+
+def metrics_of(record: Mapping[str, Any]) -> dict[str, float | None]:
+    """Every metric of a record by its name, computed from the record's matrices."""
+    return {metric.name: metric.of(record) for metric in METRICS}
+
+
 def summary(a: Rows, z: Rows) -> dict[str, float | None]:
-    """The four metrics by their names in tables and files; None where a metric is not defined."""
-    values = {
-        "A_T": average_accuracy(a),
-        "F_T": forgetting(a),
-        "LCA_10": learning_curve_area(z),
-        "LTR": long_term_remembering(a),
-    }
-    return {name: None if value is None or np.isnan(value) else value for name, value in values.items()}
-
-
-FORMULAS = {
-    "A_T": "mean_j a[T][j]",
-    "F_T": "mean_{j<T} (max_{l<T} a[l][j] - a[T][j])",
-    "LCA_10": "trapezoid of Z_0..Z_10, over 10",
-    "LTR": "-1/(T-1) sum_{j<T} (T-j) min(0, a[T][j] - a[j][j])",
-}
+    """The metrics of accuracies and curves by their names; None where a metric is not defined."""
+    return metrics_of({"accuracy": a, "curve": z})
 
 
 def _matrix(a: Rows, t: int | None) -> tuple[NDArray[np.float64], int]:

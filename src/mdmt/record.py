@@ -37,19 +37,23 @@ class Record:
 
     @property
     def metrics(self) -> dict[str, float | None]:
-        """A_T, F_T, LCA_10 and LTR."""
-        return metrics.summary(square(self.accuracy, len(self.tasks)), padded(self.curve, metrics.BETA + 1))
+        """Those of METRICS, by name."""
+        return metrics.metrics_of(self._matrices())
 
     def to_json(self) -> dict[str, Any]:
         """All of it as record.json holds it."""
-        size = len(self.tasks)
         return {
             **dataclasses.asdict(self),
-            **{name: square(getattr(self, name), size) for name in ("accuracy", "accuracy_task_free", "drift")},
-            "curve": padded(self.curve, metrics.BETA + 1),
+            **self._matrices(),
             "metrics": self.metrics,
             "versions": versions(),
         }
+
+    def _matrices(self) -> dict[str, Rows]:
+        """Each filled up with None."""
+        size = len(self.tasks)
+        matrices = {name: square(getattr(self, name), size) for name in ("accuracy", "accuracy_task_free", "drift")}
+        return {**matrices, "curve": padded(self.curve, metrics.BETA + 1)}
 
 
 def padded(rows: Rows, width: int) -> Rows:

@@ -62,7 +62,7 @@ def test_a_finished_run_is_read_unless_fresh(tmp_path, capsys):
     main(arguments)
     (path,) = tmp_path.glob("*/*/*/*/record.json")
     record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, "metrics": {**record["metrics"], "A_T": 0.5}}))
+    path.write_text(json.dumps({**record, "accuracy": [[0.5]]}))
     capsys.readouterr()
     main(arguments)
     assert json.loads(capsys.readouterr().out)["metrics"]["A_T"]["mean"] == 0.5

@@ -384,11 +384,12 @@ def test_two_variants_that_name_the_same_run_share_it(tmp_path):
     assert len(list(tmp_path.glob("*/*/*/*/record.json"))) == 1
 
 
-def finish(config, out, metrics, reduced=None):
+def finish(config, out, accuracy, reduced=None):
     """Leave a run folder as if it had been run."""
     folder = folder_of(config, out)
     folder.mkdir(parents=True)
-    record = {"metrics": metrics, "seconds": 1.0, "memory_bytes": 0, "reduced": reduced, "finished": True}
+    measured = {"accuracy": [[accuracy] * 2] * 2, "curve": [[accuracy] * 11] * 2}
+    record = {**measured, "seconds": 1.0, "memory_bytes": 0, "reduced": reduced, "finished": True}
     (folder / "record.json").write_text(json.dumps(record))
 
 
@@ -396,7 +397,7 @@ def finish(config, out, metrics, reduced=None):
 def test_ablate_has_the_ten_rows_of_table_2(reduced, tmp_path, capsys):
     for number, variant in enumerate(VARIANTS):
         config = resolve("split-cifar", variant)
-        finish(config, tmp_path, dict.fromkeys(METRICS, number / 10), reduced)
+        finish(config, tmp_path, number / 10, reduced)
     arguments = ["ablate", "split-cifar", "--seeds", "1", "--out", str(tmp_path)]
     assert main([*arguments, "--json", "--against", VARIANTS[-1]]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -414,7 +415,7 @@ def test_ablate_has_the_ten_rows_of_table_2(reduced, tmp_path, capsys):
 
 def test_compare_puts_table_1_beside_full_runs(tmp_path, capsys):
     for variant in ("a-gem", "mdmt-r", "mdmt-r[distance=none]"):
-        finish(resolve("split-cifar", variant), tmp_path, dict.fromkeys(METRICS, 0.5))
+        finish(resolve("split-cifar", variant), tmp_path, 0.5)
     arguments = ["compare", "split-cifar", "--methods", "a-gem,mdmt-r,mdmt-r[distance=none]", "--seeds", "1"]
     assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
     beside = [row["published"] for row in json.loads(capsys.readouterr().out)["rows"]]

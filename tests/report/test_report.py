@@ -24,7 +24,6 @@ from scipy import stats
 from mdmt import metrics
 from mdmt.cli.app import main
 from mdmt.cli.report import FIGURES
-from mdmt.experiments.comparison import METRICS
 from mdmt.experiments.config import folder_of
 from mdmt.experiments.listing import find_runs
 from mdmt.experiments.resolve import configs_for, split_methods
@@ -532,11 +531,69 @@ def test_watch_binds_to_this_machine_alone(tmp_path):
         assert main(["watch", str(tmp_path), "--port", str(serving.server_port)]) == 2
 
 
-def test_every_metric_has_its_formula_and_meaning(text):
-    for name in METRICS:
-        assert page.MEANINGS[name] in text
-    assert set(page.MEANINGS) == set(metrics.FORMULAS) == set(METRICS)
+def test_every_metric_has_its_formula_meaning_and_direction(text):
+    assert {metric.name: metric.better for metric in metrics.METRICS} == {
+        "A_T": "higher", "F_T": "lower", "LCA_10": "higher", "LTR": "lower",
+    }  # fmt: skip
+    for metric in metrics.METRICS:
+        formula = metric.formula.replace("<", "&lt;")
+        assert f"{metric.meaning}; {metric.better} is better<br><code>{formula}</code>" in text
+
+
+def test_sections_stand_in_their_order(text):
     for first, second in pairwise(
         ["setup", "table", "trend", "matrices", "features", "angles", "drifts", "cost", "differences"]
     ):
         assert text.index(f'id="s0-{first}"') < text.index(f'id="s0-{second}"')
+
+
+@pytest.fixture
+def worst(monkeypatch):
+    """A fifth metric, which no run was written with."""
+    added = metrics.Metric(
+        "W_T", lambda a: min(a[-1]), "min_j a[T][j]", "accuracy on the worst task", better="lower", percent=True
+    )
+    monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, added))
+    return added
+
+
+def test_a_metric_added_later_is_shown_of_old_runs(worst, tmp_path, capsys):
+    old = Path(__file__).parent.parent / "fixtures" / "runs-0.1.0"
+    (folder,) = [run for run in find_runs(old) if (run / "record.json").exists()]
+    record = json.loads((folder / "record.json").read_text())
+    assert "W_T" not in record["metrics"]
+    value = f"{100 * min(record['accuracy'][-1]):.2f}"
+    (found,), _ = read(old)
+    assert "W_T (%)" in sections.table(found)["heads"]
+    page_ = html(old)
+    assert f'<th scope="row"><span>W_T (%)</span></th><td>{value}</td><td>min_j a[T][j]</td>' in page_
+    assert "accuracy on the worst task; lower is better" in page_
+    assert main(["runs", "show", str(folder)]) == 0
+    assert re.search(rf"W_T \(%\) +{value} +min_j", capsys.readouterr().out)
+    files.write_all(page.drawings([found], None, compute=False), tmp_path)
+    (latex,) = tmp_path.glob("*/table1.tex")
+    assert " & $W_{T}$ (\\%) & " in latex.read_text()
+
+
+def test_a_metric_added_later_is_compared(worst, tmp_path, capsys):
+    records = {}
+    for variant in ("van", "mdmt-r"):
+        folder = leave(tmp_path, variant)
+        records[variant] = json.loads((folder / "record.json").read_text())
+        del records[variant]["metrics"]
+        (folder / "record.json").write_text(json.dumps(records[variant]))
+    values = {variant: min(record["accuracy"][-1]) for variant, record in records.items()}
+    arguments = ["--methods", "van,mdmt-r", "--tasks", "3", "--seeds", "1", "--out", str(tmp_path), "--against", "van"]
+    assert main(["compare", "permuted-digits", *arguments, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert {row["label"]: row["metrics"]["W_T"]["mean"] for row in rows} == values
+    assert rows[1]["differences"]["W_T"]["mean"] == values["mdmt-r"] - values["van"]
+    for form, heading in (("table", "W_T (%)"), ("markdown", "| W_T (%) |"), ("latex", "$W_{T}$ (\\%)")):
+        assert main(["compare", "permuted-digits", *arguments, "--format", form]) == 0
+        printed = capsys.readouterr().out
+        assert heading in printed
+        assert f"{100 * values['van']:.2f}" in printed
+    assert main(["compare", "permuted-digits", *arguments, "--format", "csv"]) == 0
+    assert "W_T_mean" in capsys.readouterr().out.splitlines()[0].split(",")
+    assert main(["run", "permuted-digits", "--method", "van", "--tasks", "3", "--out", str(tmp_path)]) == 0
+    assert re.search(rf"W_T \(%\) +{100 * values['van']:.2f} +min_j", capsys.readouterr().out)

@@ -8,10 +8,11 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live as RichLive
 
-from mdmt.experiments.comparison import METRICS, Row, format_metric
+import mdmt.metrics as metrics
+from mdmt.experiments.comparison import Row
 from mdmt.experiments.sweep import Event, Outcome
-from mdmt.report.tables import heading
-from mdmt.report.text import rich_table
+from mdmt.metrics import A_T
+from mdmt.report.text import format_metric, rich_table
 
 
 class Live:
@@ -51,17 +52,19 @@ class Live:
         if outcome.record is None:
             self._say(f"{label}, seed {seed}: failed: {outcome.reason}")
         elif not outcome.read:
-            metrics, seconds = outcome.record["metrics"], outcome.record["seconds"]
-            self._say(f"{label}, seed {seed}: A_T {100 * metrics['A_T']:.2f} %, {seconds:.1f} s")
+            accuracy, seconds = outcome.record["metrics"][A_T.name], outcome.record["seconds"]
+            self._say(f"{label}, seed {seed}: {A_T.name} {A_T.text(accuracy)} %, {seconds:.1f} s")
 
     def table(self) -> Any:
         """What is known now."""
         lines = []
         for label, row in self.rows.items():
-            metrics = row["metrics"] if row else dict.fromkeys(METRICS)
+            cells = row["metrics"] if row else {}
             told = [f"{self.ended[label]}/{self.seeds}", *(f"{s}: {text}" for s, text in list(self.at[label].items()))]
-            lines.append([label, *(format_metric(name, metrics[name]) for name in METRICS), ", ".join(told)])
-        return rich_table((["method", *map(heading, METRICS), "seeds"], lines), self.console.width)
+            lines.append([label, *(format_metric(m, cells.get(m.name)) for m in metrics.METRICS), ", ".join(told)])
+        return rich_table(
+            (["method", *(metric.heading for metric in metrics.METRICS), "seeds"], lines), self.console.width
+        )
 
     def _say(self, text: str) -> None:
         if self.plain and not self.quiet:

@@ -59,7 +59,9 @@ def tune(
     configs = configs_of(benchmark, method, tried, range(seed, seed + seeds), settings, **options)
     if not (quiet or json):
         told = f"{count('point', len(tried))} x {count('seed', seeds)}"
-        print(f"{told} on {count('held-out task', usual.tasks or 0)}; --grid and --points make it less", file=sys.stderr)
+        print(
+            f"{told} on {count('held-out task', usual.tasks or 0)}; --grid and --points make it less", file=sys.stderr
+        )
     rows, failed = run_all(configs, out, parse_workers(workers), checkpoint_every, fresh, quiet or json)
     best_first = ranked(rows, tried, seeds)
     if json:
@@ -78,9 +80,9 @@ def _print(
 
     from rich.text import Text
 
-    from mdmt.experiments.comparison import format_metric
+    from mdmt.metrics import A_T, F_T
     from mdmt.report.tables import captions
-    from mdmt.report.text import rich_table, screen
+    from mdmt.report.text import format_metric, rich_table, screen
 
     console = screen()
     for run in failed:
@@ -91,7 +93,7 @@ def _print(
     lines = [
         [
             *(str(row["settings"][key]) for key in keys),
-            *(format_metric(name, row["metrics"][name]) for name in ("A_T", "F_T")),
+            *(format_metric(metric, row["metrics"][metric.name]) for metric in (A_T, F_T)),
             f"{row['seconds']['mean']:.1f}",
         ]
         for row in rows

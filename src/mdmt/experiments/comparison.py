@@ -9,7 +9,6 @@ from mdmt.experiments.config import RunConfig
 from mdmt.published import published
 
 Row = dict[str, Any]
-METRICS = ("A_T", "F_T", "LCA_10", "LTR")
 PRESET = ("tasks", "heads", "arguments", "memory", "lr", "batch", "epochs", "optimiser")
 
 
@@ -81,22 +80,3 @@ def is_preset(config: RunConfig, variant: str) -> bool:
 
     usual = resolve(config.benchmark, variant, reading=config.arguments.get("reading"))
     return all(getattr(config, key) == getattr(usual, key) for key in PRESET)
-
-
-def format_metric(name: str, cell: dict[str, Any] | None, *, signed: bool = False) -> str:
-    """A metric as tables print it: A_T in percent; the spread when there are several runs or it is published.
-
-    >>> format_metric("A_T", {"mean": 0.8951, "std": 0.002, "runs": [0.8931, 0.8971]})
-    '89.51 ± 0.20'
-    >>> format_metric("F_T", {"mean": 0.0125, "std": 0.0, "runs": [0.0125]}, signed=True)
-    '+0.013'
-    >>> format_metric("LTR", {"mean": 3.0775, "std": 0.1986, "source": "notebook"})
-    '3.078 ± 0.199*'
-    """
-    if cell is None:
-        return "-"
-    factor, digits = (100, 2) if name == "A_T" else (1, 3)
-    mean = f"{cell['mean'] * factor:{'+' if signed else ''}.{digits}f}"
-    alone = cell["std"] is None or len(cell.get("runs", "many")) == 1
-    mark = "*" if cell.get("source") == "notebook" else ""
-    return (mean if alone else f"{mean} ± {cell['std'] * factor:.{digits}f}") + mark

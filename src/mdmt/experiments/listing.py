@@ -21,6 +21,7 @@ from mdmt.experiments.store import (
     read_progress,
 )
 from mdmt.files import read_json
+from mdmt.metrics import A_T
 
 
 def find_runs(out: str | Path) -> list[Path]:
@@ -72,7 +73,7 @@ def _state(folder: Path) -> dict[str, Any]:
         record = read_json(folder / RECORD)
         if not record.get("finished"):
             raise Mistake(f"{RECORD} is not that of a finished run")
-        return {"state": "finished", "A_T": _number(record["metrics"]["A_T"]), "seconds": _number(record["seconds"])}
+        return {"state": "finished", "A_T": A_T.of(record), "seconds": _number(record["seconds"])}
     reason = reason_of(folder)
     told = {"state": "unfinished"} if reason is None else {"state": "failed", "reason": reason}
     if (folder / CHECKPOINT).exists():

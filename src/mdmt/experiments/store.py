@@ -18,6 +18,7 @@ from mdmt import files, steps
 from mdmt.errors import Mistake
 from mdmt.experiments.config import RunConfig
 from mdmt.files import read_json
+from mdmt.metrics import metrics_of
 
 RECORD, CONFIG, STEPS, SNAPSHOTS, LOCK = "record.json", "config.json", "steps.csv", "snapshots.safetensors", ".lock"
 CHECKPOINT, EVENTS, FAILED = "checkpoint", "tensorboard", "failed.json"
@@ -25,10 +26,11 @@ DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OSError)  # what read
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """The record of a finished run, or None."""
+    """The record of a finished run, or None; its metrics are those of today, whatever it was written with."""
     try:
         record = read_json(folder / RECORD)
-    except (FileNotFoundError, ValueError):
+        record["metrics"] = metrics_of(record)
+    except (FileNotFoundError, ValueError, TypeError):
         return None
     return record if record.get("finished") else None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mdmt.metrics import BETA, average_accuracy, learning_curve_area
+from mdmt.metrics import A_T, BETA, average_accuracy, learning_curve_area
 from mdmt.report.folders import Array, Run
 from mdmt.report.study import Study
 
@@ -148,7 +148,7 @@ def cost(study: Study) -> list[Chart]:
         series = []
         for entry in study.entries:
             x = np.array([run.record[of] for run in entry.runs], dtype=float) / (1e6 if of == "memory_bytes" else 1)
-            y = 100 * np.array([run.record["metrics"]["A_T"] for run in entry.runs], dtype=float)
+            y = 100 * np.array([run.record["metrics"][A_T.name] for run in entry.runs], dtype=float)
             mean, std = y.mean(keepdims=True), y.std(keepdims=True)
             series.append(Series(entry.label, x.mean(keepdims=True), mean, mean - std, mean + std))
         xs = [float(one.x[0]) for one in series]

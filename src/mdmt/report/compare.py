@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from mdmt.experiments.comparison import METRICS, differences
+import mdmt.metrics as metrics
+from mdmt.experiments.comparison import differences
+from mdmt.metrics import A_T, Metric
 from mdmt.report.folders import Array
 from mdmt.report.study import Entry, Study
 from mdmt.words import count
@@ -39,14 +41,14 @@ def reference(study: Study) -> Entry:
 
 def accuracy(entry: Entry) -> float:
     """Its mean A_T; the lowest there is where it is not known."""
-    cell = entry.row["metrics"]["A_T"]
+    cell = entry.row["metrics"][A_T.name]
     return -math.inf if cell is None else float(cell["mean"])
 
 
 def against(entry: Entry, other: Entry) -> dict[str, Any]:
     """Each metric of a method less that of another: mean, interval and number of pairs, or None."""
     found = differences(entry.row, other.row)
-    cells = {name: found[name] for name in METRICS}
+    cells = {metric.name: found[metric.name] for metric in metrics.METRICS}
     return {
         name: None
         if cell is None
@@ -61,21 +63,23 @@ def pairs(study: Study) -> tuple[Array, list[list[str]]]:
     means, words = np.full((size, size), np.nan), [[""] * size for _ in range(size)]
     for i, mine in enumerate(study.entries):
         for j, other in enumerate(study.entries):
-            cell = None if i == j else against(mine, other)["A_T"]
+            cell = None if i == j else against(mine, other)[A_T.name]
             if cell is not None:
                 means[i, j] = 100 * cell["mean"]
-                words[i][j] = f"{mine.label} less {other.label}: {told('A_T', cell)}, {count('seed', cell['pairs'])}"
+                words[i][j] = f"{mine.label} less {other.label}: {told(A_T, cell)}, {count('seed', cell['pairs'])}"
     return means, words
 
 
-def told(name: str, cell: dict[str, Any] | None) -> str:
+def told(metric: Metric, cell: dict[str, Any] | None) -> str:
     """A difference for people: the mean, and its interval where there is one.
 
-    >>> told("A_T", {"mean": 0.0125, "interval": (0.01, 0.015), "pairs": 5})
+    >>> told(A_T, {"mean": 0.0125, "interval": (0.01, 0.015), "pairs": 5})
     '+1.25 [+1.00, +1.50]'
     """
     if cell is None:
         return "-"
-    factor, digits = (100, 2) if name == "A_T" else (1, 3)
-    mean, ends = f"{factor * cell['mean']:+.{digits}f}", cell["interval"]
-    return mean if ends is None else f"{mean} [{factor * ends[0]:+.{digits}f}, {factor * ends[1]:+.{digits}f}]"
+    mean = metric.text(cell["mean"], signed=True)
+    if cell["interval"] is None:
+        return mean
+    low, high = (metric.text(end, signed=True) for end in cell["interval"])
+    return f"{mean} [{low}, {high}]"

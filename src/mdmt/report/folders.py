@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdmt.errors import Mistake, summarise
-from mdmt.experiments.comparison import METRICS
 from mdmt.experiments.config import RunConfig
 from mdmt.experiments.failure import reason_of
 from mdmt.experiments.store import CONFIG, DAMAGE, LOCK, RECORD, SNAPSHOTS, read_config, read_progress
 from mdmt.files import is_locked, read_json
-from mdmt.metrics import BETA
+from mdmt.metrics import BETA, metrics_of
 from mdmt.words import count
 
 Array = NDArray[np.float64]
@@ -83,8 +82,10 @@ def read_run(folder: Path) -> Run | Absent:
     except (OSError, ValueError) as error:
         return Absent(folder, folder.name, f"{CONFIG} cannot be read: {summarise(error)}")
     try:
-        run = Run(folder, config, read_json(folder / RECORD))
+        record = read_json(folder / RECORD)
+        run = Run(folder, config, record)
         check_record(run)
+        record["metrics"] = metrics_of(record)
     except FileNotFoundError:
         return _unfinished(folder, config)
     except DAMAGE as error:
@@ -103,11 +104,7 @@ def check_record(run: Run) -> None:
     for name in ("accuracy", "drift"):
         if getattr(run, name).shape != (size, size):
             raise Mistake(f"{name} is not {size} x {size}")
-    numbers = [
-        record["seconds"],
-        record["memory_bytes"],
-        *(v for n in METRICS if (v := record["metrics"][n]) is not None),
-    ]
+    numbers = [record["seconds"], record["memory_bytes"]]
     values = np.concatenate(
         [np.array(numbers, dtype=float), run.accuracy.ravel(), run.drift.ravel(), run.curve.ravel()]
     )

@@ -13,23 +13,16 @@ import numpy as np
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
-from mdmt.experiments.comparison import METRICS, format_metric
-from mdmt.metrics import FORMULAS
+import mdmt.metrics as metrics
+from mdmt.metrics import A_T
 from mdmt.report import charts, compare, drawing, features, heatmaps, panels, sections, tsne
 from mdmt.report.charts import Chart
 from mdmt.report.command import commands
 from mdmt.report.folders import Absent
 from mdmt.report.study import Study
 from mdmt.report.style import TASKS, VARIABLES, Style, styles
-from mdmt.report.tables import heading
+from mdmt.report.text import format_metric
 from mdmt.words import count
-
-MEANINGS = {
-    "A_T": "mean accuracy over all tasks after the last one; higher is better",
-    "F_T": "how much of the best accuracy was lost in the end; lower is better",
-    "LCA_10": "how fast a new task is learned in its first ten mini-batches; higher is better",
-    "LTR": "accuracy lost, weighted by how long ago the task was learned; lower is better",
-}
 
 
 @dataclass(frozen=True)
@@ -91,7 +84,7 @@ def render(drawn: list[Drawing], absent: list[Absent], *, where: str, watched: s
         css=Markup(css),
         script=Markup(script),
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        metrics=[{"name": n, "head": heading(n), "formula": FORMULAS[n], "meaning": MEANINGS[n]} for n in METRICS],
+        metrics=metrics.METRICS,
     )
 
 
@@ -119,7 +112,7 @@ def _context(drawn: Drawing, look: dict[str, Style]) -> dict[str, Any]:
         "study": study,
         "setup": sections.setup(study),
         "commands": commands(study),
-        "best": {"label": best.label, "value": format_metric("A_T", best.row["metrics"]["A_T"])},
+        "best": {"label": best.label, "value": format_metric(A_T, best.row["metrics"][A_T.name])},
         "table": sections.table(study),
         "charts": {name: _chart(chart, prefix, look) for name, chart in drawn.charts.items()},
         "clouds": {name: _clouds(name, found, prefix) for name, found in drawn.clouds.items()},

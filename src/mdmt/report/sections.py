@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mdmt.experiments.comparison import METRICS, format_metric
+import mdmt.metrics as metrics
 from mdmt.experiments.config import RunConfig
-from mdmt.metrics import FORMULAS
+from mdmt.metrics import Metric
 from mdmt.report import compare, features, heatmaps
 from mdmt.report.charts import Chart, Series
 from mdmt.report.study import Study
-from mdmt.report.tables import heading
+from mdmt.report.tables import published_metrics
+from mdmt.report.text import format_metric
 from mdmt.words import size
-
-LOWER = ("F_T", "LTR")  # lower is better
 
 
 def setup(study: Study) -> dict[str, str]:
@@ -59,20 +58,21 @@ def some(study: Study) -> str:
 def table(study: Study) -> dict[str, Any]:
     """Table 1 of these runs: each cell with the number it is sorted by."""
     rows = [entry.row for entry in study.entries]
-    beside = [name for name in METRICS if any((row["published"] or {}).get(name) for row in rows)]
-    best = {name: _best(name, [r["metrics"][name] for r in rows]) for name in METRICS}
+    beside = published_metrics(rows)
+    best = {metric: _best(metric, [r["metrics"][metric.name] for r in rows]) for metric in metrics.METRICS}
     heads, lines = ["method"], []
-    for name in METRICS:
-        heads += [heading(name), *(["published", "difference"] if name in beside else [])]
+    for metric in metrics.METRICS:
+        heads += [metric.heading, *(["published", "difference"] if metric in beside else [])]
     for row in rows:
         cells = []
-        for name in METRICS:
-            ours, theirs = row["metrics"][name], (row["published"] or {}).get(name)
-            cells.append(_cell(format_metric(name, ours), _mean(ours), best=ours is not None and ours is best[name]))
-            if name in beside:
+        for metric in metrics.METRICS:
+            ours, theirs = row["metrics"][metric.name], (row["published"] or {}).get(metric.name)
+            is_best = ours is not None and ours is best[metric]
+            cells.append(_cell(format_metric(metric, ours), _mean(ours), best=is_best))
+            if metric in beside:
                 gap = {"mean": ours["mean"] - theirs["mean"], "std": None} if ours and theirs else None
-                cells.append(_cell(format_metric(name, theirs), _mean(theirs)))
-                cells.append(_cell(format_metric(name, gap, signed=True), _mean(gap)))
+                cells.append(_cell(format_metric(metric, theirs), _mean(theirs)))
+                cells.append(_cell(format_metric(metric, gap, signed=True), _mean(gap)))
         cells.append(_cell(f"{row['seconds']['mean']:.1f}", row["seconds"]["mean"]))
         cells.append(_cell(size(row["memory_bytes"]), row["memory_bytes"]))
         cells.append(_cell(str(len(row["seeds"])), len(row["seeds"])))
@@ -85,9 +85,9 @@ def table(study: Study) -> dict[str, Any]:
     }
 
 
-def _best(name: str, cells: list[dict[str, Any] | None]) -> dict[str, Any] | None:
+def _best(metric: Metric, cells: list[dict[str, Any] | None]) -> dict[str, Any] | None:
     known = [cell for cell in cells if cell is not None]
-    pick = min if name in LOWER else max
+    pick = min if metric.better == "lower" else max
     return pick(known, key=lambda cell: cell["mean"]) if len(known) > 1 else None
 
 
@@ -106,10 +106,10 @@ def differences(study: Study) -> dict[str, Any] | None:
     for entry in study.entries:
         if entry is not other:
             found = compare.against(entry, other)
-            cells = [_cell(compare.told(n, found[n]), _mean(found[n])) for n in METRICS]
+            cells = [_cell(compare.told(m, found[m.name]), _mean(found[m.name])) for m in metrics.METRICS]
             paired = max((cell["pairs"] for cell in found.values() if cell), default=0)
             lines.append({"label": entry.label, "cells": [*cells, _cell(str(paired), paired)]})
-    heads = ["method", *map(heading, METRICS), "seeds"]
+    heads = ["method", *(metric.heading for metric in metrics.METRICS), "seeds"]
     return {"against": other.label, "heads": heads, "lines": lines} if lines else None
 
 
@@ -119,7 +119,10 @@ def methods(study: Study) -> list[dict[str, Any]]:
         {
             "label": entry.label,
             "settings": _settings(entry.runs[0].config),
-            "metrics": [(heading(n), format_metric(n, entry.row["metrics"][n]), FORMULAS[n]) for n in METRICS],
+            "metrics": [
+                (metric.heading, format_metric(metric, entry.row["metrics"][metric.name]), metric.formula)
+                for metric in metrics.METRICS
+            ],
             "folders": [str(run.folder) for run in entry.runs],
         }
         for entry in study.entries

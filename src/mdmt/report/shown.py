@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mdmt.experiments.comparison import spread
 from mdmt.experiments.config import RunConfig
+from mdmt.metrics import A_T
 from mdmt.report.tables import metrics_table
 from mdmt.report.text import rich_table, screen
 from mdmt.words import count, size
@@ -28,7 +29,7 @@ def list_runs(found: list[dict[str, Any]], out: str) -> None:
                 str(run["label"] or "-") + ("*" if run["held_out"] else ""),
                 name,
                 run["state"],
-                "-" if run["A_T"] is None else f"{100 * run['A_T']:.2f}",
+                "-" if run["A_T"] is None else A_T.text(run["A_T"]),
                 "-" if run["seconds"] is None else f"{run['seconds']:.1f}",
                 size(run["bytes"]),
             ]

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from mdmt.experiments.comparison import METRICS, Row, format_metric
-from mdmt.report.text import Block, Grid
+import mdmt.metrics as metrics
+from mdmt.experiments.comparison import Row
+from mdmt.report.text import Block, Grid, format_metric
 from mdmt.words import count, size
 
 NOTEBOOK = "* not in the paper's Table 1: from the public notebooks behind it"
-
-
-def heading(name: str) -> str:
-    """A metric as the head of a column."""
-    return "A_T (%)" if name == "A_T" else name
 
 
 def metrics_table(spreads: dict[str, Any]) -> Any:
@@ -21,39 +17,44 @@ def metrics_table(spreads: dict[str, Any]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from mdmt.metrics import FORMULAS
-
     table = Table("metric", "value", "formula", box=None, header_style="bold")
-    for name, spread in spreads.items():
-        table.add_row(heading(name), format_metric(name, spread), Text(FORMULAS[name]))  # its brackets are no markup
+    for metric in metrics.METRICS:
+        value = format_metric(metric, spreads[metric.name])
+        table.add_row(metric.heading, value, Text(metric.formula))  # its brackets are no markup
     return table
 
 
 def main_grid(rows: list[Row]) -> Grid:
     """Method, metrics (the published value beside each, where any row has one), seconds and bytes."""
-    beside = [name for name in METRICS if any((row["published"] or {}).get(name) for row in rows)]
+    beside = published_metrics(rows)
     heads = ["method"]
     lines: list[list[str]] = []
-    for name in METRICS:
-        heads += [heading(name), "published"] if name in beside else [heading(name)]
+    for metric in metrics.METRICS:
+        heads += [metric.heading, "published"] if metric in beside else [metric.heading]
     for row in rows:
         cells: list[str] = [row["label"]]
-        for name in METRICS:
-            cells.append(format_metric(name, row["metrics"][name]))
-            if name in beside:
-                cells.append(format_metric(name, (row["published"] or {}).get(name)))
+        for metric in metrics.METRICS:
+            cells.append(format_metric(metric, row["metrics"][metric.name]))
+            if metric in beside:
+                cells.append(format_metric(metric, (row["published"] or {}).get(metric.name)))
         seconds = row["seconds"]["mean"]
         lines.append([*cells, f"{seconds:.1f}" if seconds < 100 else f"{seconds:.0f}", size(row["memory_bytes"])])
     return [*heads, "seconds", "memory"], lines
+
+
+def published_metrics(rows: list[Row]) -> list[metrics.Metric]:
+    """The metrics that have a published value beside any of these rows."""
+    return [m for m in metrics.METRICS if any((row["published"] or {}).get(m.name) for row in rows)]
 
 
 def difference_grid(rows: list[Row]) -> Grid:
     """Each row less the chosen one."""
     found = [(row["label"], row["differences"]) for row in rows if row.get("differences")]
     lines = [
-        [label, *(format_metric(n, d[n], signed=True) for n in METRICS), str(len(d["seeds"]))] for label, d in found
+        [label, *(format_metric(m, d[m.name], signed=True) for m in metrics.METRICS), str(len(d["seeds"]))]
+        for label, d in found
     ]
-    return ["method", *map(heading, METRICS), "seeds"], lines
+    return ["method", *(metric.heading for metric in metrics.METRICS), "seeds"], lines
 
 
 def captions(rows: list[Row]) -> list[str]:
@@ -92,7 +93,7 @@ def csv_lines(rows: list[Row]) -> list[dict[str, Any]]:
     lines = []
     for row in rows:
         line: dict[str, Any] = {"benchmark": row["benchmark"], "label": row["label"], "seeds": len(row["seeds"])}
-        for name in METRICS:
+        for name in (metric.name for metric in metrics.METRICS):
             sources = {"": row["metrics"], "published_": row["published"], "difference_": row.get("differences")}
             for prefix, source in sources.items():
                 cell = (source or {}).get(name) or {"mean": None, "std": None}

@@ -7,8 +7,9 @@ import io
 import os
 from typing import TYPE_CHECKING, Any
 
+import mdmt.metrics as metrics
 from mdmt.errors import Mistake
-from mdmt.experiments.comparison import METRICS
+from mdmt.metrics import Metric
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,6 +44,25 @@ def screen() -> Console:
 
     plain = Console()
     return plain if plain.is_terminal or "COLUMNS" in os.environ else Console(width=1000)
+
+
+def format_metric(metric: Metric, cell: dict[str, Any] | None, *, signed: bool = False) -> str:
+    """A metric in a table: its mean, and the spread when there are several runs or it is published.
+
+    >>> a_t, f_t, _, ltr = metrics.METRICS
+    >>> format_metric(a_t, {"mean": 0.8951, "std": 0.002, "runs": [0.8931, 0.8971]})
+    '89.51 ± 0.20'
+    >>> format_metric(f_t, {"mean": 0.0125, "std": 0.0, "runs": [0.0125]}, signed=True)
+    '+0.013'
+    >>> format_metric(ltr, {"mean": 3.0775, "std": 0.1986, "source": "notebook"})
+    '3.078 ± 0.199*'
+    """
+    if cell is None:
+        return "-"
+    mean = metric.text(cell["mean"], signed=signed)
+    alone = cell["std"] is None or len(cell.get("runs", "many")) == 1
+    mark = "*" if cell.get("source") == "notebook" else ""
+    return (mean if alone else f"{mean} ± {metric.text(cell['std'])}") + mark
 
 
 def as_table(blocks: list[Block], width: int) -> list[Any]:
@@ -103,7 +123,7 @@ def _tex(text: str) -> str:
     ('$A_{T}$ (\\\\%)', '$89.51 \\\\pm 0.20$', '$-0.010$', '$P+B*H$')
     """
     name = text.split(" ")[0]
-    if name in METRICS:
+    if name in (metric.name for metric in metrics.METRICS):
         letters, _, index = name.partition("_")
         return (f"${letters}_{{{index}}}$" if index else name) + text[len(name) :].replace("%", r"\%")
     if "*" in text[:-1]:
