@@ -6,17 +6,19 @@ import torch
 
 from mdmt import benchmarks
 from mdmt.benchmarks.digits import digits
+from mdmt.benchmarks.splits import draw
+from mdmt.errors import Mistake
 
 
 def test_the_split_is_stratified_and_fixed():
-    x, y, test_x, test_y = digits()
-    assert x.shape == (4000, 784)
-    assert test_x.shape == (1000, 784)
-    assert x.dtype == torch.uint8
-    assert torch.bincount(y).tolist() == [400] * 10
-    assert torch.bincount(test_y).tolist() == [100] * 10
-    train = {row.numpy().tobytes() for row in x}
-    assert not any(row.numpy().tobytes() in train for row in test_x)
+    data = digits()
+    assert data.train.images.shape == (4000, 784)
+    assert data.test.images.shape == (1000, 784)
+    assert data.train.images.dtype == torch.uint8
+    assert torch.bincount(data.train.labels).tolist() == [400] * 10
+    assert torch.bincount(data.test.labels).tolist() == [100] * 10
+    train = {row.numpy().tobytes() for row in data.train.images}
+    assert not any(row.numpy().tobytes() in train for row in data.test.images)
 
 
 def test_permutations_follow_numpys_legacy_seed():
@@ -38,6 +40,43 @@ def test_split_digits_are_five_disjoint_pairs():
     assert [len(task.train) for task in stream] == [800] * 5
     assert [len(task.test) for task in stream] == [200] * 5
     assert stream[0].train.inputs.shape[1:] == (1, 28, 28)
+
+
+def test_a_subset_of_permuted_digits_is_balanced_and_drawn_as_elsewhere():
+    stream = benchmarks.make("permuted-digits", 1234, tasks=3, subset=100)
+    whole = digits().train
+    rows = draw(whole.labels, 100, 1234)
+    for task in stream:
+        assert torch.bincount(task.train.labels).tolist() == [10] * 10
+        assert torch.equal(task.train.inputs, whole.images[rows])
+        assert len(task.test) == 1000
+    assert len({task.train.inputs.data_ptr() for task in stream}) == 1
+    assert stream.reduced == {"subset": 100}
+    other = benchmarks.make("permuted-digits", 1235, tasks=1, subset=100)
+    assert not torch.equal(other[0].train.inputs, stream[0].train.inputs)
+    apart = benchmarks.make("permuted-digits", 1234, subset=100, cross_validation=True)
+    assert apart.reduced == {"cross_validation": True, "subset": 100}
+    few = benchmarks.make("permuted-digits", 1234, tasks=1, subset=3)  # not an example of every class
+    assert (len(few[0].train), few.outputs) == (3, 10)
+
+
+def test_a_subset_of_split_digits_is_balanced_and_drawn_as_elsewhere():
+    whole = benchmarks.make("split-digits", 7)
+    stream = benchmarks.make("split-digits", 7, tasks=3, subset=31)
+    for number, task in enumerate(stream):
+        rows = draw(torch.tensor(whole[number].classes)[whole[number].train.labels], 31, 7, number)
+        assert torch.equal(task.train.inputs, whole[number].train.inputs[rows])
+        assert sorted(torch.bincount(task.train.labels).tolist()) == [15, 16]
+        assert torch.equal(task.test.inputs, whole[number].test.inputs)
+        assert task.classes == whole[number].classes
+    assert stream.reduced == {"subset": 31}
+    assert len(benchmarks.make("split-digits", 7, tasks=1, subset=10_000)[0].train) == 800
+
+
+@pytest.mark.parametrize("benchmark", ["permuted-digits", "split-digits"])
+def test_a_subset_that_is_no_number_of_examples(benchmark):
+    with pytest.raises(Mistake, match="subset=0: must be a whole number, 1 or more"):
+        benchmarks.make(benchmark, 7, subset=0)
 
 
 def test_without_the_extra(monkeypatch):

@@ -7,6 +7,7 @@ import pickle
 import struct
 import threading
 import time
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -16,14 +17,7 @@ from PIL import Image
 from mdmt.data import images
 from mdmt.data.images import decode, load_images
 from mdmt.data.pickles import read_pickle
-from mdmt.data.readers import (
-    read_awa2,
-    read_cifar100,
-    read_cifar100_names,
-    read_cub,
-    read_mnist,
-)
-from mdmt.data.sources import awa2_split
+from mdmt.data.readers import awa2_split, read_awa2, read_cifar100, read_cub, read_mnist
 from support.formats import picture, write_awa, write_cifar, write_cub, write_mnist
 
 AWA2 = (  # images of each class of Animals with Attributes 2, in the order of its classes.txt
@@ -45,11 +39,12 @@ def error(call, *args, **more):
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_mnist(tmp_path, packed):
-    x, y, test_x, test_y = read_mnist(write_mnist(tmp_path, packed=packed))
-    assert (x.shape, x.dtype, test_x.shape) == ((30, 28, 28), torch.uint8, (20, 28, 28))
-    assert y.tolist() == [i % 10 for i in range(30)]
-    assert test_y.dtype == torch.int64
-    assert x[0].flatten().tolist() == np.random.RandomState(0).randint(0, 256, (30, 28, 28))[0].ravel().tolist()
+    mnist = read_mnist(write_mnist(tmp_path, packed=packed))
+    images = mnist.train.images
+    assert (images.shape, images.dtype, mnist.test.images.shape) == ((30, 28, 28), torch.uint8, (20, 28, 28))
+    assert mnist.train.labels.tolist() == [i % 10 for i in range(30)]
+    assert mnist.test.labels.dtype == torch.int64
+    assert images[0].flatten().tolist() == np.random.RandomState(0).randint(0, 256, (30, 28, 28))[0].ravel().tolist()
 
 
 def test_damaged_mnist_is_named(tmp_path):
@@ -76,13 +71,14 @@ def test_damaged_mnist_is_named(tmp_path):
 
 
 def test_cifar(tmp_path):
-    x, y, test_x, test_y = read_cifar100(write_cifar(tmp_path))
-    assert (x.shape, x.dtype, test_x.shape) == ((300, 3, 32, 32), torch.uint8, (100, 3, 32, 32))
-    assert torch.bincount(y).tolist() == [3] * 100
-    assert sorted(test_y.tolist()) == list(range(100))
+    cifar = read_cifar100(write_cifar(tmp_path))
+    images = cifar.train.images
+    assert (images.shape, images.dtype) == ((300, 3, 32, 32), torch.uint8)
+    assert cifar.test.images.shape == (100, 3, 32, 32)
+    assert torch.bincount(cifar.train.labels).tolist() == [3] * 100
+    assert sorted(cifar.test.labels.tolist()) == list(range(100))
     raw = pickle.loads((tmp_path / "train").read_bytes())[b"data"]
-    assert x[5, 1].flatten().tolist() == raw[5, 1024:2048].tolist()  # red, then green, then blue
-    assert read_cifar100_names(tmp_path) == ["apple", "bear"]
+    assert images[5, 1].flatten().tolist() == raw[5, 1024:2048].tolist()  # red, then green, then blue
 
 
 def test_the_pickle_of_python_2_and_an_old_numpy(tmp_path):
@@ -150,6 +146,7 @@ def test_cub(tmp_path):
     [
         ("images", "1 a.jpg\n1 b.jpg\n", "images.txt, line 2"),
         ("images", "1 a.jpg\nb\n", "images.txt, line 2"),
+        ("images", "1 a.jpg\nb c.jpg\n", "images.txt, line 2"),
         ("images", "", "images.txt is empty"),
         ("images", None, "images.txt is missing"),
         ("image_class_labels", "1 1\n", "image_class_labels.txt does not list the images"),
@@ -172,14 +169,20 @@ def test_awa_is_cut_as_published(tmp_path):
     assert [p.name for p in listed.paths[:17]] == [f"animal+0_{10001 + i}.jpg" for i in (*range(14), 17, 18, 19)]
     assert listed.test.tolist() == [14, 15, 16, 31, 32, 33, 48, 49, 50]
     assert listed.classes == ["animal+0", "animal+1", "animal+2"]
+    assert [p.name for p in listed.validation[:3]] == [f"animal+0_{10001 + i}.jpg" for i in (14, 15, 16)]
+    assert len(listed.validation) == 9
     (tmp_path / "classes.txt").write_text("1\tunicorn\n")
     assert "unicorn is missing" in error(read_awa2, tmp_path)
 
 
 def test_the_rule_gives_the_published_numbers_of_images():
     assert sum(AWA2) == 37_322
-    assert [sum(part) for part in zip(*map(awa2_split, AWA2), strict=True)] == [26_102, 5_620, 5_600]
-    assert all(sum(awa2_split(n)) == n and min(awa2_split(n)) >= 0 for n in range(500))
+    shares = [astuple(awa2_split(count)) for count in AWA2]
+    assert [sum(split) for split in zip(*shares, strict=True)] == [26_102, 5_620, 5_600]
+    for count in range(500):
+        share = astuple(awa2_split(count))
+        assert sum(share) == count
+        assert min(share) >= 0
 
 
 # The cache of images
@@ -251,7 +254,9 @@ def test_an_unfinished_or_cut_cache_is_made_again(tmp_path):
     assert load_images(paths, 6, cache=tmp_path / "cache").pixels[4, 0, 0, 0] == 4
     assert not killed.exists()
     (tmp_path / "file").write_text("")
-    assert "cannot be kept there" in error(load_images, paths, 6, cache=tmp_path / "file" / "cache")
+    assert "cannot store 0.0 GB of decoded images there" in error(
+        load_images, paths, 6, cache=tmp_path / "file" / "cache"
+    )
 
 
 def test_two_at_once_do_the_work_once(tmp_path, monkeypatch):
@@ -288,9 +293,9 @@ def test_every_kind_of_image_becomes_rgb(tmp_path):
             image.putpalette([60] * 768)
         image.save(path, **({"transparency": 3} if mode == "P" else {}))
         shade = 0 if mode == "1" else 60
-        assert decode(path, 3)[0].tolist() == [[[shade] * 3] * 3] * 3, mode
+        assert decode(path, 3).pixels.tolist() == [[[shade] * 3] * 3] * 3, mode
     Image.fromarray(np.full((4, 5), 60 * 256 + 3, np.uint16)).save(tmp_path / "16.png")
-    assert decode(tmp_path / "16.png", 3)[0].max() == decode(tmp_path / "16.png", 3)[0].min() == 60
+    assert np.unique(decode(tmp_path / "16.png", 3).pixels).tolist() == [60]
 
 
 def test_a_photograph_is_turned_upright(tmp_path):
@@ -299,7 +304,7 @@ def test_a_photograph_is_turned_upright(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned a quarter clockwise: the top half is
     image.save(tmp_path / "a.png", exif=exif)
-    pixels, _ = decode(tmp_path / "a.png", 4)
+    pixels = decode(tmp_path / "a.png", 4).pixels
     assert pixels[0, 0].tolist() == [255] * 4
     assert pixels[0, 3].tolist() == [0] * 4
 

@@ -22,10 +22,11 @@ import pytest
 from mdmt.cli.app import main
 from mdmt.data import archives, sources
 from mdmt.data import fetch as fetch_module
-from mdmt.data.fetch import fetch, unpacked
+from mdmt.data.fetch import ensure_unpacked, fetch
 from mdmt.data.pickles import read_pickle
-from mdmt.data.sources import IDX_PARTS, SOURCES, awa2_split, data_folder, locate, substitute
+from mdmt.data.sources import IDX_PARTS, SOURCES, Location, data_folder, locate, substitute_note
 from mdmt.data.verify import verify
+from mdmt.errors import Mistake
 
 PIXEL = b"\xff\xd8 a very small picture \xff\xd9"
 
@@ -111,7 +112,7 @@ def publish(monkeypatch, server):
             replace(f, size=len(given[f.name]), exact=True, sha256=None, md5=hashlib.md5(given[f.name]).hexdigest())
             for f in source.files
         )
-        made = replace(source, files=changed, counts=counts, part_md5={}, room=100_000, folders=source.folders[:1])
+        made = replace(source, files=changed, counts=counts, part_md5={}, max_bytes=100_000, folders=source.folders[:1])
         monkeypatch.setitem(SOURCES, name, made)
         server.files |= given
         return given
@@ -197,9 +198,10 @@ def fails(name, folder, server):
 def test_fetched_verified_and_found(name, tmp_path, publish, server):
     given = publish(name)
     steps = []
-    parts = fetch(name, tmp_path, lambda *step: steps.append(step), base=server.url)
-    assert set(parts) == set(SOURCES[name].parts)
-    assert all(path.exists() for path in parts.values())
+    location = fetch(name, tmp_path, lambda *step: steps.append(step), base=server.url)
+    assert location.archive is None
+    assert set(location.parts) == set(SOURCES[name].parts)
+    assert all(path.exists() and path.parent == location.folder for path in location.parts.values())
     for file, data in given.items():
         seen = [(done, total) for n, done, total in steps if n == file]
         assert seen[0] == (0, len(data))
@@ -207,9 +209,9 @@ def test_fetched_verified_and_found(name, tmp_path, publish, server):
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
     report = verify(name, tmp_path) if SOURCES[name].archive else None
     if report:
-        assert report.bytes == "published"
+        assert report.comparison.verdict == "published"
     asked = len(server.asked)
-    assert fetch(name, tmp_path, base=server.url) == parts  # there already
+    assert fetch(name, tmp_path, base=server.url) == location  # already here
     assert len(server.asked) == asked
 
 
@@ -217,9 +219,9 @@ def test_fetched_verified_and_found(name, tmp_path, publish, server):
 def test_a_packed_archive_is_enough(name, tmp_path, publish):
     ((file, data),) = publish(name).items()
     (tmp_path / file).write_bytes(data)
-    assert locate(name, tmp_path) == {"archive": tmp_path / file}
-    assert set(unpacked(name, tmp_path)) == set(SOURCES[name].parts)
-    assert verify(name, tmp_path).bytes == "published"
+    assert locate(name, tmp_path) == Location(tmp_path, {}, archive=tmp_path / file)
+    assert set(ensure_unpacked(name, tmp_path).parts) == set(SOURCES[name].parts)
+    assert verify(name, tmp_path).comparison.verdict == "published"
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar100"])
@@ -229,7 +231,7 @@ def test_a_broken_connection_goes_on_where_it_broke(name, tmp_path, publish, ser
     first, data = next(iter(given.items()))
     half = len(data) // 2
     line = fails(name, tmp_path, server)
-    assert f"the connection broke after {half} of {len(data)} bytes; the same command goes on from there" in line
+    assert f"the connection broke after {half} of {len(data)} bytes; run the same command again to continue" in line
     assert left(tmp_path) == [f".{name}.fetch/{first}.part"]
     fetch(name, tmp_path, base=server.url)
     assert server.asked[1] == (first, f"bytes={half}-")
@@ -241,7 +243,7 @@ def test_a_server_without_ranges_sends_all_again(tmp_path, publish, server):
     server.trouble = ["break", "no ranges"]
     fails("cifar100", tmp_path, server)
     fetch("cifar100", tmp_path, base=server.url)
-    assert verify("cifar100", tmp_path).bytes == "published"
+    assert verify("cifar100", tmp_path).comparison.verdict == "published"
 
 
 def test_a_part_that_cannot_be_continued_is_dropped(tmp_path, publish, server):
@@ -255,7 +257,7 @@ def test_a_part_that_cannot_be_continued_is_dropped(tmp_path, publish, server):
             assert "is not the published file (md5" in fails("awa2", tmp_path, server)
             assert left(tmp_path) == []
         fetch("awa2", tmp_path, base=server.url)
-        assert verify("awa2", tmp_path).bytes == "published"
+        assert verify("awa2", tmp_path).comparison.verdict == "published"
         for path in sorted(tmp_path.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
 
@@ -325,7 +327,7 @@ def test_the_next_address_is_tried(tmp_path, publish, server, monkeypatch):
     def download(url, part, file, *_, **__):
         seen.append(url)
         if len(seen) == 1:
-            raise ValueError("gone")
+            raise Mistake("gone")
         part.write_bytes(server.files[file.name])
 
     monkeypatch.setattr("mdmt.data.fetch.download", download)
@@ -387,7 +389,7 @@ def test_two_that_unpack_at_once(tmp_path, publish):
     ((file, data),) = publish("cub").items()
     (tmp_path / file).write_bytes(data)
     found = []
-    threads = [threading.Thread(target=lambda: found.append(unpacked("cub", tmp_path))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(ensure_unpacked("cub", tmp_path))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -403,7 +405,7 @@ def test_ctrl_c_is_one_line(tmp_path, publish, server, capsys, monkeypatch):
 
     monkeypatch.setattr("mdmt.data.fetch.download", interrupted)
     assert main(["data", "fetch", "cub", "--data", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "mdmt: interrupted; the same command goes on from there\n"
+    assert capsys.readouterr().err == "mdmt: interrupted; run the same command again to continue\n"
 
 
 # archives that must not be unpacked
@@ -439,7 +441,7 @@ def encrypted(content):
         ("cub", tar(cub(), [member("pipe", tarfile.FIFOTYPE)]), "its member 'pipe' is a device"),
         ("cub", tar(cub(), [member("attributes.txt", size=3)]), "two of its members are called 'attributes.txt'"),
         ("cub", tar(cub(), [member("attributes.txt/x", size=3)]), "two of its members are called"),
-        ("cub", tar(cub(), [member("big", size=200_000)]), "it unpacks to more than this data set has"),
+        ("cub", tar(cub(), [member("big", size=200_000)]), "it unpacks to more than the published data set"),
         ("cub", tar({"other/file": b""}), "it holds no CUB_200_2011/images"),
         ("cub", tar(cub())[:-200], "is damaged"),
         ("cub", b"<html>Please log in</html>", "is damaged"),
@@ -447,7 +449,7 @@ def encrypted(content):
         ("awa2", zipped(awa2(), [("/out", b"x")]), "its member '/out' would be written outside its folder"),
         ("awa2", zipped(awa2(), [(zip_member("l", 0o120777), b"/etc")]), "its member 'l' is a link"),
         ("awa2", zipped(awa2(), [(zip_member("p", 0o010666), b"")]), "its member 'p' is a device"),
-        ("awa2", zipped(awa2(), [("bomb", bytes(10_000_000))]), "it unpacks to more than this data set has"),
+        ("awa2", zipped(awa2(), [("bomb", bytes(10_000_000))]), "it unpacks to more than the published data set"),
         ("awa2", encrypted(zipped(awa2(), [("secret", b"x")])), "is refused: its member"),
         ("awa2", zipped(awa2(), how=zipfile.ZIP_STORED).replace(b"very small", b"very SMALL"), "is damaged: Bad CRC-32"),
     ],
@@ -460,11 +462,11 @@ def test_archives_that_are_refused(name, content, message, tmp_path, publish, se
     assert left(tmp_path) == []
     publish(name)
     fetch(name, inner, base=server.url)
-    assert verify(name, inner).bytes == "published"
+    assert verify(name, inner).comparison.verdict == "published"
 
 
 def test_a_mistake_of_our_own_is_not_called_a_damaged_archive(tmp_path):
-    with pytest.raises(RuntimeError, match="ours"), archives.readable(tmp_path):
+    with pytest.raises(RuntimeError, match="ours"), archives.report_damage(tmp_path):
         raise RuntimeError("ours")
 
 
@@ -473,7 +475,7 @@ def test_a_refused_archive_that_lies_there_stays_and_is_named(tmp_path, publish)
     (tmp_path / "CUB_200_2011.tgz").write_bytes(tar(cub(), [member("../out", size=3)]))
     for _ in range(2):
         with pytest.raises(ValueError, match=r"CUB_200_2011.tgz is refused"):
-            unpacked("cub", tmp_path)
+            ensure_unpacked("cub", tmp_path)
     assert left(tmp_path) == ["CUB_200_2011.tgz"]
 
 
@@ -496,7 +498,7 @@ def test_a_pickle_that_runs_code_does_not(protocol, tmp_path, publish, server):
     files = cifar() | {"cifar-100-python/train": (tmp_path / "evil").read_bytes()}
     publish("cifar100", tar(files))
     fetch("cifar100", tmp_path, base=server.url)
-    with pytest.raises(ValueError, match=r"wrong structure .*train is damaged or unsafe"):
+    with pytest.raises(ValueError, match=r"wrong structure: .*train is damaged or unsafe"):
         verify("cifar100", tmp_path)
     assert not (tmp_path / "ran").exists()
 
@@ -596,15 +598,15 @@ def test_debians_fashion_mnist(tmp_path, monkeypatch):
     monkeypatch.setitem(SOURCES, "fashion-mnist", replace(SOURCES["fashion-mnist"], folders=places))
     for name, data in idx().items():
         (debian / name).write_bytes(data)
-    assert locate("fashion-mnist", tmp_path)[IDX_PARTS[0]].parent == debian
+    assert locate("fashion-mnist", tmp_path).folder == debian
 
 
 def test_idx_files_may_be_unpacked(tmp_path, publish):
     (tmp_path / "mnist").mkdir()
     for name, data in publish("mnist").items():
         (tmp_path / "mnist" / name.removesuffix(".gz")).write_bytes(gzip.decompress(data))
-    assert locate("mnist", tmp_path)[IDX_PARTS[0]].suffix == ""
-    assert verify("mnist", tmp_path).structure["train"] == 6
+    assert locate("mnist", tmp_path).parts[IDX_PARTS[0]].suffix == ""
+    assert verify("mnist", tmp_path).figures["train"] == 6
 
 
 def test_the_registry_is_whole():
@@ -617,18 +619,8 @@ def test_the_registry_is_whole():
             assert file.sha256 is None or re.fullmatch("[0-9a-f]{64}", file.sha256)
             assert file.size > 0
         assert not source.archive or len(source.files) == 1
-        assert not source.archive or source.room > source.files[0].size
+        assert not source.archive or source.max_bytes > source.files[0].size
         assert set(source.part_md5) <= set(source.parts)
-
-
-def test_the_split_of_awa2_is_the_published_one():
-    """The 50 classes as the publisher counts them, in the order of classes.txt."""
-    counts = [
-        1046, 852, 291, 193, 549, 747, 1645, 1033, 174, 500, 188, 100, 877, 684, 720, 704, 291, 709, 1038, 872, 728, 664,
-        1420, 988, 728, 779, 1200, 696, 1088, 383, 1202, 589, 567, 310, 272, 758, 895, 1170, 874, 1344, 630, 713, 1019, 185,
-        868, 1028, 215, 512, 1338, 946,
-    ]  # fmt: skip
-    assert [sum(part) for part in zip(*map(awa2_split, counts), strict=True)] == [26102, 5620, 5600]
 
 
 def break_cub(folder):
@@ -679,19 +671,103 @@ def grey_cifar(folder):
     (folder / "cifar-100-python" / "test").write_bytes(pickle.dumps(content))
 
 
+def drop_a_bird(folder):
+    for name in ("images", "image_class_labels", "train_test_split"):
+        path = folder / "CUB_200_2011" / f"{name}.txt"
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+def drop_a_class_of_birds(folder):
+    path = folder / "CUB_200_2011" / "image_class_labels.txt"
+    path.write_text("".join(f"{i} 1\n" for i in range(1, 11)))
+
+
+def empty_a_bird(folder):
+    (folder / "CUB_200_2011" / "images" / "001.Crow" / "bird_2.jpg").write_bytes(b"")
+
+
+def drop_an_animal(folder):
+    (folder / "Animals_with_Attributes2" / "JPEGImages" / "bear" / "bear_10008.jpg").unlink()
+
+
+def empty_an_animal_for_validation(folder):
+    (folder / "Animals_with_Attributes2" / "JPEGImages" / "bear" / "bear_10008.jpg").write_bytes(b"")
+
+
+def name_an_animal_twice(folder):
+    (folder / "Animals_with_Attributes2" / "classes.txt").write_text("1\tbear\n2\tbear\n")
+
+
+def widen_mnist(folder):
+    content = struct.pack(">IIII", 2051, 6, 28, 29) + bytes(6 * 28 * 29)
+    (folder / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(content))
+
+
+def relabel_mnist(folder):
+    content = struct.pack(">II", 2049, 6) + bytes([0, 2, 0, 2, 0, 2])
+    (folder / "mnist" / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(content))
+
+
+def thin_mnist(folder):
+    for stem, size in (("images-idx3", 784), ("labels-idx1", 1)):
+        header = struct.pack(">IIII", 2051, 3, 28, 28) if size > 1 else struct.pack(">II", 2049, 3)
+        content = gzip.compress(header + bytes(3 * size))
+        (folder / "mnist" / f"t10k-{stem}-ubyte.gz").write_bytes(content)
+
+
+def unname_cifar(folder):
+    (folder / "cifar-100-python" / "meta").write_bytes(pickle.dumps({b"fine_label_names": [b"cat", b"cat"]}))
+
+
+def lose_meta(folder):
+    (folder / "cifar-100-python" / "meta").write_bytes(pickle.dumps({}))
+
+
+def skip_a_class_of_cifar(folder):
+    content = {b"data": np.zeros((4, 3072), np.uint8), b"fine_labels": [0, 0, 2, 2]}
+    (folder / "cifar-100-python" / "test").write_bytes(pickle.dumps(content))
+
+
+def thin_cifar(folder):
+    content = {b"data": np.zeros((2, 3072), np.uint8), b"fine_labels": [0, 1]}
+    (folder / "cifar-100-python" / "test").write_bytes(pickle.dumps(content))
+
+
 @pytest.mark.parametrize(
     ("name", "harm", "message"),
     [
+        ("cub", drop_a_bird, "images.txt: 9 images instead of 10"),
+        ("cub", drop_a_class_of_birds, "image_class_labels.txt: 1 class instead of 2"),
+        ("cub", empty_a_bird, "images/001.Crow/bird_2.jpg is empty"),
+        ("awa2", drop_an_animal, "JPEGImages: 19 images instead of 20"),
+        ("awa2", empty_an_animal_for_validation, "JPEGImages/bear/bear_10008.jpg is empty"),
+        ("awa2", name_an_animal_twice, "classes.txt: 1 class instead of 2"),
+        ("mnist", widen_mnist, "train-images-idx3-ubyte.gz holds images of 28 x 29 pixels; MNIST has 28 x 28"),
+        ("mnist", relabel_mnist, "mnist, train: the labels are not 0 to 1, each used"),
+        ("mnist", thin_mnist, "mnist, test: 3 images instead of 4"),
+        ("cifar100", unname_cifar, "meta: 1 class name instead of 2"),
+        ("cifar100", lose_meta, "meta is damaged: it has no list 'fine_label_names'"),
+        ("cifar100", skip_a_class_of_cifar, "test: 0 to 2 images a class instead of 2"),
+        ("cifar100", thin_cifar, "test: 2 images instead of 4"),
         ("cub", break_cub, "images/001.Crow/bird_2.jpg is missing"),
-        ("cub", lengthen_cub, "images.txt, its images: 11 instead of 10"),
-        ("cub", unsplit_cub, "train_test_split.txt, train: 5 instead of 6"),
-        ("awa2", empty_awa2, "JPEGImages/bear has no image"),
-        ("mnist", shorten_mnist, "t10k-labels-idx1-ubyte.gz, its bytes: 11 instead of 12"),
-        ("mnist", swap_mnist, "train-labels-idx1-ubyte.gz, its kind: 2051 instead of 2049"),
-        ("mnist", behead_mnist, "train-images-idx3-ubyte.gz has no idx header"),
+        (
+            "cub",
+            lengthen_cub,
+            "image_class_labels.txt does not list the images of images.txt: it has 10 lines, images.txt has 11",
+        ),
+        ("cub", unsplit_cub, "train_test_split.txt: 5 training images instead of 6"),
+        ("awa2", empty_awa2, "JPEGImages/bear has no images"),
+        ("mnist", shorten_mnist, "t10k-labels-idx1-ubyte.gz is damaged: 4 bytes of data expected, 3 found"),
+        (
+            "mnist",
+            swap_mnist,
+            "train-labels-idx1-ubyte.gz is damaged: "
+            "an idx file of 1 dimension begins with the number 2049, this one with 2051",
+        ),
+        ("mnist", behead_mnist, "train-images-idx3-ubyte.gz is damaged: it has no idx header"),
         ("mnist", cut_mnist, "train-images-idx3-ubyte.gz is damaged"),
-        ("cifar100", relabel_cifar, "test, its label histogram"),
-        ("cifar100", grey_cifar, "test, its images: ((4, 1024), 'uint8') instead of ((4, 3072), 'uint8')"),
+        ("cifar100", relabel_cifar, "test: 1 to 3 images a class instead of 2"),
+        ("cifar100", grey_cifar, "test is damaged: 'data' is 4 x 1024 uint8, not N x 3072 uint8"),
     ],
 )
 def test_a_wrong_structure_is_named(name, harm, message, tmp_path, publish, server, capsys):
@@ -701,7 +777,7 @@ def test_a_wrong_structure_is_named(name, harm, message, tmp_path, publish, serv
     assert main(["data", "verify", name, "--data", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"mdmt: {name}: wrong structure in {tmp_path}")
+    assert err.startswith(f"mdmt: {name}: wrong structure: {tmp_path}")
     assert message in err
     assert err.count("\n") == 1
 
@@ -714,7 +790,7 @@ def test_right_structure_other_bytes(tmp_path, publish, server, capsys):
     assert main(["data", "verify", "awa2", "--data", str(tmp_path)]) == 0
     assert "awa2: structure right, bytes differ (Animals_with_Attributes2/JPEGImages/bear" in capsys.readouterr().out
     (tmp_path / "AwA2-data.zip").unlink()
-    assert verify("awa2", tmp_path).bytes == "not compared"
+    assert verify("awa2", tmp_path).comparison.verdict == "not compared"
 
 
 def test_a_resized_copy(tmp_path, publish, server):
@@ -740,21 +816,21 @@ def test_mnist_packed_anew(tmp_path, publish, server, monkeypatch):
     )
     path = tmp_path / "mnist" / "train-labels-idx1-ubyte.gz"
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), 1, mtime=9))
-    assert verify("mnist", tmp_path).why.endswith("once unpacked; the .gz files were packed anew")
+    assert verify("mnist", tmp_path).comparison.reason.endswith("once unpacked; the .gz files were packed anew")
 
 
 def test_substitutes_are_named(tmp_path, publish, server, capsys):
     publish("awa2")
     fetch("awa2", tmp_path, base=server.url)
-    assert substitute("awa2", tmp_path) is None
+    assert substitute_note(locate("awa2", tmp_path)) is None
     (tmp_path / "Animals_with_Attributes2" / sources.SUBSTITUTE).write_text("These are not\nthe AWA2 images.\n")
-    assert substitute("awa2", tmp_path) == "These are not the AWA2 images."
+    assert substitute_note(locate("awa2", tmp_path)) == "These are not the AWA2 images."
     assert verify("awa2", tmp_path).line == (
         "awa2: structure right, bytes differ (substitute images: These are not the AWA2 images.)"
     )
     empty_awa2(tmp_path)
     assert main(["data", "verify", "awa2", "--data", str(tmp_path)]) == 2
-    assert "substitute images in" in capsys.readouterr().err
+    assert "awa2: substitute images: These are not the AWA2 images. (" in capsys.readouterr().err
     assert main(["data", "list", "--data", str(tmp_path)]) == 0
     assert "awa2: substitute images" in capsys.readouterr().out
 
@@ -817,12 +893,12 @@ def test_the_real_data(name):
     if not folder or not Path(folder).is_dir():
         pytest.skip("$MDMT_DATA names no folder with data sets")
     try:
-        locate(name, folder)
+        location = locate(name, folder)
     except ValueError as error:
         pytest.skip(str(error))
-    if substitute(name, folder) is not None:
+    if substitute_note(location) is not None:
         pytest.skip(f"{name} in $MDMT_DATA holds substitute images")
-    assert verify(name, folder).structure["train"] == SOURCES[name].counts["train"]
+    assert verify(name, folder).figures["train"] == SOURCES[name].counts["train"]
 
 
 def test_imagenet_weights_are_fetched_once_and_verified(server, tmp_path, monkeypatch):

@@ -9,9 +9,9 @@ import torch
 
 import mdmt
 from mdmt.benchmarks import split_awa, split_cifar, split_cub
-from mdmt.benchmarks.permuted_mnist import orders, permuted_mnist
+from mdmt.benchmarks.permuted_mnist import permuted_mnist, pixel_orders
 from mdmt.benchmarks.splits import draw
-from mdmt.data.readers import read_awa2
+from mdmt.data.readers import read_awa2, read_cifar100
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
 
 REAL = os.environ.get("MDMT_DATA", "")
@@ -54,11 +54,11 @@ def test_awa_draws_each_task_anew():
 
 def test_orders_of_pixels():
     random = np.random.RandomState(1234)
-    for order in orders(1234, 0, 20):
+    for order in pixel_orders(1234, 0, 20):
         expected = np.arange(784)
         random.shuffle(expected)
         assert order.tolist() == expected.tolist()
-    assert orders(1234, 17, 3)[0].tolist() == orders(1234, 0, 18)[17].tolist()
+    assert pixel_orders(1234, 17, 3)[0].tolist() == pixel_orders(1234, 0, 18)[17].tolist()
 
 
 # Small data in the published formats.
@@ -76,16 +76,18 @@ def test_permuted_mnist(tmp_path):
         None,
     )
     assert len({t.train.inputs.data_ptr() for t in stream}) == 1
-    assert [t.view.order.tolist() for t in stream] == [o.tolist() for o in orders(1234, 0, 17)]
+    assert [t.view.order.tolist() for t in stream] == [o.tolist() for o in pixel_orders(1234, 0, 17)]
     assert [t.name for t in stream][:2] == ["permutation 1", "permutation 2"]
     assert stream.reduced == {"images": "substitute images"}
     apart = permuted_mnist(1234, data=tmp_path / "mnist", cross_validation=True)
-    assert [t.view.order.tolist() for t in apart] == [o.tolist() for o in orders(1234, 17, 3)]
+    assert [t.view.order.tolist() for t in apart] == [o.tolist() for o in pixel_orders(1234, 17, 3)]
     assert apart.reduced == {"cross_validation": True, "tasks": 3, "images": "substitute images"}
     few = permuted_mnist(1234, 2, "per-task", data=tmp_path, subset=20)
     assert (len(few), few.outputs, few.evaluate) == (2, 20, "seen")
     assert torch.bincount(few[0].train.labels).tolist() == [2] * 10
     assert few.reduced == {"tasks": 2, "subset": 20, "images": "substitute images"}
+    fewer = permuted_mnist(1234, 1, data=tmp_path, subset=3)  # not an example of every class
+    assert (len(fewer[0].train), fewer.outputs) == (3, 10)
 
 
 def test_split_cifar(tmp_path):
@@ -94,11 +96,11 @@ def test_split_cifar(tmp_path):
     assert [t.classes for t in stream] == [tuple(c) for c in split_cifar.class_order(1234)]
     assert [(len(t.train), len(t.test)) for t in stream] == [(15, 5)] * 17
     assert (stream.outputs, stream.heads, stream.scale, stream.evaluate) == (100, "per-task", 1 / 255, "seen")
-    x, y, _, _ = mdmt.data.readers.read_cifar100(tmp_path / "cifar-100-python")
-    assert torch.allclose(stream.mean, x.double().mean(0).float() / 255)
+    whole = read_cifar100(tmp_path / "cifar-100-python").train
+    assert torch.allclose(stream.mean, whole.images.double().mean(0).float() / 255)
     task = stream[3]
     for label, row in zip(task.train.labels.tolist(), task.train.inputs[torch.arange(15)], strict=True):
-        assert any(torch.equal(row, image) for image in x[y == task.classes[label]])
+        assert any(torch.equal(row, image) for image in whole.images[whole.labels == task.classes[label]])
     apart = split_cifar.split_cifar(1234, 2, data=tmp_path, cross_validation=True)
     assert [set(t.classes) < set(range(15)) for t in apart] == [True, True]
     assert len(split_cifar.split_cifar(1234, 1, data=tmp_path, subset=7)[0].train) == 7

@@ -1,26 +1,34 @@
-"""A person's own images: DIR/task/class/*.jpg|png, or DIR/task/{train,test}/class/*.
+"""Your own images: DIR/task/class/*.jpg|png, or DIR/task/{train,test}/class/*.
 
-The whole tree is checked before any image is read. What is wrong is a ValueError of one line with the path. Hidden files
-are passed over.
+The whole tree is checked before any image is read; a Mistake names the path that is wrong. Hidden
+files are ignored.
 """
 
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from mdmt.benchmarks.splits import draw
-from mdmt.data.images import Progress, load_images
-from mdmt.data.readers import IMAGE_SUFFIXES
+from mdmt.benchmarks.splits import draw, reductions
+from mdmt.data.images import IMAGE_SUFFIXES, Progress, load_images
 from mdmt.errors import Mistake
 from mdmt.tasks import Heads, Stream, Task
 
 IMAGE_SIZE = 64
 LAYOUT = "DIR/task/class/image.jpg or DIR/task/{train,test}/class/image.jpg"
-IGNORED = {"thumbs.db", "desktop.ini", "__macosx"}
+IGNORE = {"thumbs.db", "desktop.ini", "__macosx"}
 Classes = dict[str, list[Path]]  # the images of each class, all in name order
+
+
+@dataclass(frozen=True)
+class TaskFiles:
+    """The images of a task."""
+
+    train: Classes
+    test: Classes
 
 
 def folder(
@@ -34,26 +42,25 @@ def folder(
     cache: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Stream:
-    """The folders of DIR as tasks, in name order; their class folders as classes."""
+    """The folders of DIR as tasks, in name order, and their class folders as classes."""
     places = _folders(Path(data), "task")
-    seen: dict[str, Path] = {}
-    for place in places:
-        twin = seen.setdefault(unicodedata.normalize("NFC", place.name).casefold().strip(), place)
-        if twin is not place:
-            raise Mistake(f"{place} and {twin.name!r} are two tasks with one name: rename one of them")
+    _check_names(places)
     if tasks is not None and not 1 <= tasks <= len(places):
         raise Mistake(f"tasks={tasks!r}: {data} has {len(places)}, so 1 to {len(places)}")
     count = len(places) if tasks is None else tasks
-    files = [_parts(place) for place in places]  # all are checked, also those that are not asked for
-    made = []
-    for number, (place, (train, test)) in enumerate(zip(places[:count], files[:count], strict=True)):
-        task = _task(place.name, train, test, image_size, cache, progress)
+    files = [_task_files(place) for place in places]  # checked, even if not asked for
+    stream = []
+    for number in range(count):
+        task = _task(places[number].name, files[number], image_size, cache, progress)
         if subset is not None:
             task.train = task.train.some(draw(task.train.labels, subset, seed, number))
-        made.append(task)
-    less = {"tasks": count} if count < len(places) else {}
-    less |= {} if subset is None else {"subset": subset}
-    return Stream("folder", made, heads=heads, reduced=less or None)
+        stream.append(task)
+    return Stream(
+        "folder",
+        stream,
+        heads=heads,
+        reduced=reductions(tasks=None if count == len(places) else count, subset=subset),
+    )
 
 
 def folder_task(
@@ -64,73 +71,95 @@ def folder_task(
     cache: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Task:
-    """One task from its folder; its name is the folder's unless given."""
+    """Make one task from its folder, called as the folder unless `name` is given."""
     place = Path(place)
-    return _task(name or place.resolve().name, *_parts(place), image_size, cache, progress)
+    return _task(name or place.resolve().name, _task_files(place), image_size, cache, progress)
 
 
 def _task(
-    name: str, train: Classes, test: Classes, size: int, cache: str | Path | None, progress: Progress | None
+    name: str,
+    files: TaskFiles,
+    size: int,
+    cache: str | Path | None,
+    progress: Progress | None,
 ) -> Task:
-    """Each task has a cache of its own, so that a new task does not decode the earlier ones again."""
-    both = [(c, path) for part in (train, test) for c, files in part.items() for path in files]
-    names = [c for c, _ in both]
-    pixels = load_images([path for _, path in both], size, cache=cache, progress=progress).pixels
-    cut = sum(map(len, train.values()))
-    held_out = (pixels[cut:], names[cut:]) if len(names) > cut else None
-    return Task(name, pixels[:cut], names[:cut], test=held_out, classes=list(train))
+    paths: list[Path] = []
+    labels: list[str] = []
+    for classes in (files.train, files.test):
+        for label, class_paths in classes.items():
+            paths += class_paths
+            labels += [label] * len(class_paths)
+    # Each task has its own cache, so that a new task does not decode the earlier ones again.
+    pixels = load_images(paths, size, cache=cache, progress=progress).pixels
+    cut = sum(map(len, files.train.values()))
+    test = (pixels[cut:], labels[cut:]) if files.test else None
+    return Task(name, pixels[:cut], labels[:cut], test=test, classes=list(files.train))
 
 
-def _parts(task: Path) -> tuple[Classes, Classes]:
-    """The training and test images of a task; without folders for them, every class is cut 80 to 20."""
+def _check_names(places: list[Path]) -> None:
+    """Refuse names that differ only in case, spaces or the spelling of an accent."""
+    first_with: dict[str, Path] = {}
+    for place in places:
+        name = unicodedata.normalize("NFC", place.name).casefold().strip()
+        twin = first_with.setdefault(name, place)
+        if twin is not place:
+            raise Mistake(f"{place} and {twin.name!r} are two tasks with one name: rename one of them")
+
+
+def _task_files(task: Path) -> TaskFiles:
+    """List the images of a task; without train and test folders, split each class 80 to 20."""
     inside = _folders(task, "class")
-    halves = [p.name for p in inside if p.name in ("train", "test") and not _holds_images(p)]
-    if not halves:
-        return _cut({place.name: _images(place) for place in inside})
+    parts = [path.name for path in inside if path.name in ("train", "test") and not _holds_images(path)]
+    if not parts:
+        return _split({place.name: _images(place) for place in inside})
     for place in inside:
-        if place.name not in halves:
-            raise Mistake(f"{place} stands beside {halves[0]}: expected {LAYOUT}")
-    if "train" not in halves:
+        if place.name not in parts:
+            raise Mistake(f"{place} stands beside {parts[0]}: expected {LAYOUT}")
+    if "train" not in parts:
         raise Mistake(f"{task / 'train'} is missing: there is only {task / 'test'}")
-    train = {place.name: _images(place) for place in _folders(task / "train", "class")}
-    test: Classes = {}
-    if "test" in halves:
-        test = {place.name: _images(place) for place in _folders(task / "test", "class")}
+    train = _class_files(task / "train")
+    test = _class_files(task / "test") if "test" in parts else {}
     for name in test:
         if name not in train:
             raise Mistake(
                 f"{task / 'test' / name} is a class without training images: {task / 'train'} has no {name!r}"
             )
-    return train, test
+    return TaskFiles(train, test)
 
 
-def _cut(classes: Classes) -> tuple[Classes, Classes]:
-    """A fixed split of each class: a fifth, rounded, to test on, the same whatever the seed."""
+def _class_files(part: Path) -> Classes:
+    return {place.name: _images(place) for place in _folders(part, "class")}
+
+
+def _split(classes: Classes) -> TaskFiles:
+    """Split each class: a fifth, rounded, is for testing, the same for every seed."""
     train: Classes = {}
     test: Classes = {}
     for name, files in classes.items():
-        drawn = set(np.random.RandomState(0).permutation(len(files))[: (len(files) + 2) // 5].tolist())
-        train[name] = [path for i, path in enumerate(files) if i not in drawn]
-        if drawn:
-            test[name] = [path for i, path in enumerate(files) if i in drawn]
-    return train, test
+        order = np.random.RandomState(0).permutation(len(files))
+        test_numbers = set(order[: (len(files) + 2) // 5].tolist())
+        train[name] = [path for i, path in enumerate(files) if i not in test_numbers]
+        if test_numbers:
+            test[name] = [path for i, path in enumerate(files) if i in test_numbers]
+    return TaskFiles(train, test)
 
 
-def _folders(place: Path, of: str) -> list[Path]:
-    """The folders in a folder, in name order; there must be some, and nothing else."""
+def _folders(place: Path, kind: str) -> list[Path]:
+    """List the folders in a folder, in name order; there must be some, and no files."""
     if not place.is_dir():
-        raise Mistake(f"{place} is {'not a folder' if place.exists() else 'missing'}: expected {LAYOUT}")
+        problem = "not a folder" if place.exists() else "missing"
+        raise Mistake(f"{place} is {problem}: expected {LAYOUT}")
     inside = _visible(place)
     for path in inside:
         if not path.is_dir():
-            raise Mistake(f"{path} is a file where {of} folders stand: expected {LAYOUT}")
+            raise Mistake(f"{path} is a file where {kind} folders stand: expected {LAYOUT}")
     if not inside:
-        raise Mistake(f"{place} is empty: it has no {of} folders; expected {LAYOUT}")
+        raise Mistake(f"{place} is empty: it has no {kind} folders; expected {LAYOUT}")
     return inside
 
 
 def _images(place: Path) -> list[Path]:
-    """The images of a class, in name order."""
+    """List the images of a class, in name order."""
     inside = _visible(place)
     for path in inside:
         if path.is_dir():
@@ -143,9 +172,9 @@ def _images(place: Path) -> list[Path]:
 
 
 def _holds_images(place: Path) -> bool:
-    """Whether a folder called train or test is a class of that name, such as trains among vehicles."""
+    """Tell whether a folder called train or test is a class, such as trains among vehicles."""
     return any(path.suffix.lower() in IMAGE_SUFFIXES and path.is_file() for path in _visible(place))
 
 
 def _visible(place: Path) -> list[Path]:
-    return sorted(p for p in place.iterdir() if not p.name.startswith(".") and p.name.lower() not in IGNORED)
+    return sorted(path for path in place.iterdir() if not path.name.startswith(".") and path.name.lower() not in IGNORE)

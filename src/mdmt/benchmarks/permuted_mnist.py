@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mdmt.benchmarks.splits import TASKS, count_of_tasks, draw, home, reduced
+from mdmt.benchmarks.splits import TASKS, count_tasks, draw, reductions
+from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.readers import Arrays, read_mnist
-from mdmt.errors import Mistake
 from mdmt.tasks import Heads, Permutation, Stream, Task
 
 VALIDATION = 5000  # the first training images are not used
@@ -19,14 +19,15 @@ LIMIT = 1000
 LABELS_CRC = 0xBA07E8EF  # of MNIST's 60,000 training labels: Fashion-MNIST has as many
 
 
-def orders(seed: int, first: int, count: int) -> list[Tensor]:
-    """Pixel orders number `first` (from 0) and the following: one legacy shuffle of 784 per task, the first included."""
-    random, made = np.random.RandomState(seed), []
+def pixel_orders(seed: int, first: int, count: int) -> list[Tensor]:
+    """Pixel orders from number `first` (from 0): one shuffle of 784 by numpy's legacy generator each."""
+    generator = np.random.RandomState(seed)
+    orders = []
     for _ in range(first + count):
         order = np.arange(784)
-        random.shuffle(order)
-        made.append(torch.from_numpy(order))
-    return made[first:]
+        generator.shuffle(order)
+        orders.append(torch.from_numpy(order))
+    return orders[first:]
 
 
 def permuted_mnist(
@@ -42,32 +43,38 @@ def permuted_mnist(
 
     The tasks for cross-validation are permutations 18 to 20 of the seed, which the 17 never use.
     """
-    count = count_of_tasks("permuted-mnist", tasks, cross_validation, LIMIT)
-    folder = home("mnist", data)
-    whole = read_mnist(folder)
-    skipped = VALIDATION if len(whole.x) > VALIDATION else 0
-    x, y = whole.x[skipped:].flatten(1), whole.y[skipped:]
-    if x.shape[1] != 784:
-        raise Mistake(f"{folder}: images of {x.shape[1]} pixels; MNIST has 28 x 28")
+    count = count_tasks("permuted-mnist", tasks, cross_validation, LIMIT)
+    mnist = read_mnist(ensure_unpacked("mnist", data).folder)
+    unused = VALIDATION if len(mnist.train) > VALIDATION else 0
+    images = mnist.train.images[unused:].flatten(1)
+    labels = mnist.train.labels[unused:]
+    classes = labels.unique().tolist()
     if subset is not None:
-        kept = draw(y, subset, seed)
-        x, y = x[kept], y[kept]
+        rows = draw(labels, subset, seed)
+        images = images[rows]
+        labels = labels[rows]
     start = TASKS if cross_validation else 0
-    views = [Permutation(order) for order in orders(seed, start, count)]
+    views = [Permutation(order) for order in pixel_orders(seed, start, count)]
     names = [f"permutation {start + number + 1}" for number in range(count)]
-    first = Task(names[0], x, y, test=(whole.test_x.flatten(1), whole.test_y), view=views[0])
-    made = [first, *(first.seen_as(name, view) for name, view in zip(names[1:], views[1:], strict=True))]
-    less = reduced(count, cross_validation, subset, images=None if _published(whole) else "substitute images")
+    test = (mnist.test.images.flatten(1), mnist.test.labels)
+    first = Task(names[0], images, labels, test=test, classes=classes, view=views[0])
+    others = [first.seen_as(name, view) for name, view in zip(names[1:], views[1:], strict=True)]
     return Stream(
         "permuted-mnist",
-        made,
+        [first, *others],
         heads=heads,
         evaluate="all" if heads == "shared" else "seen",
         scale=1 / 255,
-        reduced=less,
+        reduced=reductions(
+            cross_validation=cross_validation,
+            tasks=None if count == TASKS else count,
+            subset=subset,
+            images=None if _is_published(mnist) else "substitute images",
+        ),
     )
 
 
-def _published(whole: Arrays) -> bool:
-    labels = whole.y.to(torch.uint8).numpy().tobytes()
-    return (len(whole.y), len(whole.test_y)) == (60_000, 10_000) and zlib.crc32(labels) == LABELS_CRC
+def _is_published(mnist: Arrays) -> bool:
+    labels = mnist.train.labels.to(torch.uint8).numpy().tobytes()
+    sizes = len(mnist.train), len(mnist.test)
+    return sizes == (60_000, 10_000) and zlib.crc32(labels) == LABELS_CRC

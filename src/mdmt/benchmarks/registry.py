@@ -1,4 +1,4 @@
-"""The streams that runs are measured on."""
+"""The benchmarks by name: all that the rest of the package knows about each of them."""
 
 from __future__ import annotations
 
@@ -6,26 +6,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mdmt.benchmarks import digits, folder, permuted_mnist, split_awa, split_cifar, split_cub
+import mdmt.benchmarks.digits as digits
+import mdmt.benchmarks.folder as folder
+import mdmt.benchmarks.permuted_mnist as permuted_mnist
+import mdmt.benchmarks.split_awa as split_awa
+import mdmt.benchmarks.split_cifar as split_cifar
+import mdmt.benchmarks.split_cub as split_cub
+from mdmt.benchmarks.splits import HELD_OUT, TASKS
 from mdmt.errors import Mistake
 from mdmt.tasks import Stream
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """A stream by name: how it is made from a seed, on which network, and how many tasks it has."""
+    """A benchmark: how its stream is made from a seed, on which network, with how many tasks."""
 
     name: str
     summary: str
     make: Callable[..., Stream]
     backbone: dict[str, Any]
     tasks: int | None  # None: as many as there are
-    limit: int
+    limit: int  # the most tasks that can be asked for
     classes_per_task: int
-    heads: tuple[str, ...] = ("per-task", "shared")  # the kinds of heads it can have, the default first
-    data: str = ""  # the data set it is made of, when it does not come with the package
-    held_out: int = 0  # further tasks, for choosing settings; the others have no part in that
-    image_size: int | None = None  # the size images are brought to, where that can be chosen
+    heads: tuple[str, ...] = ("per-task", "shared")  # the kinds it can have, the default first
+    data: str = ""  # its data set; empty if that comes with the package, DIR for your own
+    held_out: int = 0  # further tasks, for choosing settings only
+    image_size: int | None = None  # the default, where the size can be chosen
 
 
 def _net(name: str, **arguments: int) -> dict[str, Any]:
@@ -33,42 +39,92 @@ def _net(name: str, **arguments: int) -> dict[str, Any]:
 
 
 BENCHMARKS = {
-    b.name: b
-    for b in (
+    benchmark.name: benchmark
+    for benchmark in (
         Benchmark(
-            "permuted-digits", "5,000 real MNIST digits, pixels reordered anew for each task", digits.permuted_digits,
-            _net("mlp", inputs=784, width=256), 10, 1000, 10, ("shared", "per-task"), held_out=3,
+            name="permuted-digits",
+            summary="5,000 real MNIST digits, pixels reordered anew for each task",
+            make=digits.permuted_digits,
+            backbone=_net("mlp", inputs=784, width=256),
+            tasks=digits.PERMUTATIONS,
+            limit=permuted_mnist.LIMIT,
+            classes_per_task=10,
+            heads=("shared", "per-task"),
+            held_out=HELD_OUT,
         ),
         Benchmark(
-            "split-digits", "the same digits as images, two classes a task", digits.split_digits,
-            _net("reduced_resnet18", channels=1, width=5), 5, 5, 2,
+            name="split-digits",
+            summary="the same digits as images, two classes a task",
+            make=digits.split_digits,
+            backbone=_net("reduced_resnet18", channels=1, width=5),
+            tasks=digits.PAIRS,
+            limit=digits.PAIRS,
+            classes_per_task=2,
         ),
         Benchmark(
-            "permuted-mnist", "MNIST, pixels reordered anew for each task", permuted_mnist.permuted_mnist,
-            _net("mlp", inputs=784, width=256), 17, 1000, 10, ("shared", "per-task"), "mnist", held_out=3,
+            name="permuted-mnist",
+            summary="MNIST, pixels reordered anew for each task",
+            make=permuted_mnist.permuted_mnist,
+            backbone=_net("mlp", inputs=784, width=256),
+            tasks=TASKS,
+            limit=permuted_mnist.LIMIT,
+            classes_per_task=10,
+            heads=("shared", "per-task"),
+            data="mnist",
+            held_out=HELD_OUT,
         ),
         Benchmark(
-            "split-cifar", "CIFAR-100, five classes a task", split_cifar.split_cifar,
-            _net("reduced_resnet18", channels=3, width=20), 17, 17, 5, data="cifar100", held_out=3,
+            name="split-cifar",
+            summary="CIFAR-100, five classes a task",
+            make=split_cifar.split_cifar,
+            backbone=_net("reduced_resnet18", channels=3, width=20),
+            tasks=TASKS,
+            limit=TASKS,
+            classes_per_task=5,
+            data="cifar100",
+            held_out=HELD_OUT,
         ),
         Benchmark(
-            "split-cub", "CUB-200-2011, ten birds a task", split_cub.split_cub,
-            _net("resnet18", channels=3, width=64), 17, 17, 10, data="cub", held_out=3, image_size=224,
+            name="split-cub",
+            summary="CUB-200-2011, ten birds a task",
+            make=split_cub.split_cub,
+            backbone=_net("resnet18", channels=3, width=64),
+            tasks=TASKS,
+            limit=TASKS,
+            classes_per_task=10,
+            data="cub",
+            held_out=HELD_OUT,
+            image_size=split_cub.IMAGE_SIZE,
         ),
         Benchmark(
-            "split-awa", "Animals with Attributes 2, five animals a task, which come back", split_awa.split_awa,
-            _net("resnet18", channels=3, width=64), 17, 17, 5, data="awa2", held_out=3, image_size=224,
+            name="split-awa",
+            summary="Animals with Attributes 2, five animals a task, which come back",
+            make=split_awa.split_awa,
+            backbone=_net("resnet18", channels=3, width=64),
+            tasks=TASKS,
+            limit=TASKS,
+            classes_per_task=5,
+            data="awa2",
+            held_out=HELD_OUT,
+            image_size=split_awa.IMAGE_SIZE,
         ),
         Benchmark(
-            "folder", "your own images: DIR/task/class/*.jpg, with --data DIR", folder.folder,
-            _net("reduced_resnet18", channels=3, width=20), None, 10_000, 10, data="DIR", image_size=64,
+            name="folder",
+            summary="your own images: DIR/task/class/*.jpg, with --data DIR",
+            make=folder.folder,
+            backbone=_net("reduced_resnet18", channels=3, width=20),
+            tasks=None,
+            limit=10_000,
+            classes_per_task=10,
+            data="DIR",
+            image_size=folder.IMAGE_SIZE,
         ),
     )
-}  # fmt: skip
+}
 
 
 def make(name: str, seed: int = 1234, **arguments: Any) -> Stream:
-    """The stream of a benchmark, by name.
+    """Make the stream of a benchmark.
 
     >>> [task.name for task in make("split-digits", tasks=2)]
     ['digits 7 2', 'digits 9 1']
@@ -77,7 +133,7 @@ def make(name: str, seed: int = 1234, **arguments: Any) -> Stream:
 
 
 def find(name: str) -> Benchmark:
-    """A benchmark by name."""
+    """Look a benchmark up by name."""
     if name not in BENCHMARKS:
         raise Mistake(f"benchmark {name!r} is not one of {', '.join(BENCHMARKS)}")
     return BENCHMARKS[name]

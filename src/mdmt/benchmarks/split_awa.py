@@ -1,4 +1,4 @@
-"""Split AWA: Animals with Attributes 2, five classes drawn anew for each task, so that classes come back."""
+"""Split AWA: Animals with Attributes 2, five classes drawn for each task, so that classes recur."""
 
 from __future__ import annotations
 
@@ -13,52 +13,55 @@ from mdmt.benchmarks.splits import (
     HELD_OUT,
     IMAGENET_MEAN,
     TASKS,
-    Part,
-    count_of_tasks,
-    home,
-    of_classes,
-    reduced,
-    source_of,
+    Selection,
+    count_tasks,
+    reductions,
+    resized_copies,
+    rows_of_classes,
     split_task,
     task_name,
 )
+from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.images import Progress, load_images
-from mdmt.data.readers import ImageList, read_awa2
-from mdmt.data.sources import substitute
+from mdmt.data.readers import ImageList, LabelledImages, read_awa2
+from mdmt.data.sources import substitute_note
 from mdmt.errors import Mistake
 from mdmt.tasks import Heads, Stream
 
-OUTPUTS = 850  # each task has a copy of the 50 classes of its own, five of them in use
+OUTPUTS = 850  # each task has its own copy of the 50 classes, five of them in use
 IMAGE_SIZE = 224
-PUBLISHED = (26_102, 5_600)  # images to train and to test on
+PUBLISHED = (26_102, 5_600)  # training and test images
 
 
 def class_order(seed: int, cross_validation: bool = False) -> list[list[int]]:
-    """The classes of each task: five of 15 to 49 drawn for every task (of 0 to 14 for cross-validation).
+    """The classes of each task: five drawn from 15 to 49 (from 0 to 14 for cross-validation).
 
     >>> class_order(1234)[0]
     [43, 22, 15, 20, 17]
     """
     generator = random.Random(seed)
-    pool, count = (range(15), HELD_OUT) if cross_validation else (range(15, 50), TASKS)
+    pool = range(15) if cross_validation else range(15, 50)
+    count = HELD_OUT if cross_validation else TASKS
     return [generator.sample(pool, 5) for _ in range(count)]
 
 
-def shares(order: list[list[int]], listed: ImageList) -> list[Tensor]:
-    """The training images of each task: a class's images, in order, in equal parts over the tasks it occurs in.
+def training_shares(order: list[list[int]], awa: ImageList) -> list[Tensor]:
+    """The training images of each task: each class's images, in order, in equal shares.
 
-    What is left over when they are not divisible is not used: the parts are equal.
+    A class is divided over the tasks it occurs in; images left over are not used.
     """
-    times, used, made = Counter(c for classes in order for c in classes), Counter[int](), []
+    occurrences = Counter(label for classes in order for label in classes)
+    past = Counter[int]()
+    shares = []
     for classes in order:
         pieces = []
         for label in classes:
-            images = of_classes(listed.labels, [label], listed.train)
-            size = len(images) // times[label]
-            pieces.append(images[used[label] * size :][:size])
-            used[label] += 1
-        made.append(torch.cat(pieces))
-    return made
+            rows = rows_of_classes(awa.labels, [label], awa.train)
+            size = len(rows) // occurrences[label]
+            pieces.append(rows[past[label] * size :][:size])
+            past[label] += 1
+        shares.append(torch.cat(pieces))
+    return shares
 
 
 def split_awa(
@@ -73,27 +76,44 @@ def split_awa(
     cache: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Stream:
-    """Accuracy is the mean over a task's five classes, each tested on all its test images; inputs as in Split CUB.
+    """Accuracy is the mean over a task's five classes, each tested on all its test images.
 
-    With fewer tasks, the shares of a class are still those of all 17.
+    Inputs are as in Split CUB. With fewer tasks, the shares of a class are still those of all 17.
     """
-    count = count_of_tasks("split-awa", tasks, cross_validation)
-    folder = home("awa2", data)
-    listed = read_awa2(folder)
-    if len(listed.classes) != 50:
-        raise Mistake(f"{folder / 'classes.txt'} lists {len(listed.classes)} classes; the data set has 50")
-    images = load_images(listed.paths, image_size, cache=cache, progress=progress)
-    order, made = class_order(seed, cross_validation), []
-    for number, (classes, share) in enumerate(zip(order, shares(order, listed), strict=True)):
-        if number < count:
-            train = Part(images.pixels, listed.labels, share)
-            test = Part(images.pixels, listed.labels, of_classes(listed.labels, classes, listed.test))
-            name = task_name("awa", number, cross_validation)
-            made.append(split_task(name, classes, train, test, subset=subset, seed=seed, number=number))
-    published = (len(listed.train), len(listed.test)) == PUBLISHED and substitute("awa2", data) is None
-    source = source_of(images.enlarged, len(listed.paths), image_size) if published else "substitute images"
-    size = None if image_size == IMAGE_SIZE else image_size
+    count = count_tasks("split-awa", tasks, cross_validation)
+    location = ensure_unpacked("awa2", data)
+    awa = read_awa2(location.folder)
+    if len(awa.classes) != 50:
+        listing = location.folder / "classes.txt"
+        raise Mistake(f"{listing} lists {len(awa.classes)} classes; the data set has 50")
+    images = load_images(awa.paths, image_size, cache=cache, progress=progress)
+    source = LabelledImages(images.pixels, awa.labels)
+    order = class_order(seed, cross_validation)
+    shares = training_shares(order, awa)
+    stream = []
+    for number, classes in enumerate(order[:count]):
+        train = Selection(source, shares[number])
+        test = Selection(source, rows_of_classes(awa.labels, classes, awa.test))
+        name = task_name("awa", number, cross_validation)
+        stream.append(split_task(name, classes, train, test, subset=subset, seed=seed, number=number))
+    is_published = (len(awa.train), len(awa.test)) == PUBLISHED
+    if is_published and substitute_note(location) is None:
+        origin = resized_copies(images.enlarged, len(awa.paths), image_size)
+    else:
+        origin = "substitute images"
     return Stream(
-        "split-awa", made, heads=heads, outputs=OUTPUTS, per_class=True, scale=1.0, mean=IMAGENET_MEAN,
-        reduced=reduced(count, cross_validation, subset, size, source),
-    )  # fmt: skip
+        "split-awa",
+        stream,
+        heads=heads,
+        outputs=OUTPUTS,
+        per_class=True,
+        scale=1.0,
+        mean=IMAGENET_MEAN,
+        reduced=reductions(
+            cross_validation=cross_validation,
+            tasks=None if count == TASKS else count,
+            subset=subset,
+            image_size=None if image_size == IMAGE_SIZE else image_size,
+            images=origin,
+        ),
+    )

@@ -7,31 +7,32 @@ from pathlib import Path
 from mdmt.benchmarks.splits import (
     IMAGENET_MEAN,
     TASKS,
-    Part,
-    count_of_tasks,
-    home,
-    of_classes,
-    reduced,
-    shuffled_classes,
-    source_of,
+    Selection,
+    count_tasks,
+    reductions,
+    resized_copies,
+    rows_of_classes,
+    shuffle_classes,
     split_task,
     task_name,
 )
+from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.images import Progress, load_images
-from mdmt.data.readers import read_cub
+from mdmt.data.readers import LabelledImages, read_cub
 from mdmt.tasks import Heads, Stream
 
 OUTPUTS = 200
 IMAGE_SIZE = 224
+PUBLISHED = (5_994, 5_794)  # training and test images
 
 
 def class_order(seed: int, cross_validation: bool = False) -> list[list[int]]:
-    """The classes of each task: labels 30 to 199 shuffled and cut in tens (0 to 29 for cross-validation).
+    """The classes of each task: labels 30 to 199 shuffled, in tens (0 to 29 for cross-validation).
 
     >>> class_order(1234)[0]
     [87, 81, 139, 180, 163, 78, 70, 159, 124, 131]
     """
-    return shuffled_classes(seed, range(30) if cross_validation else range(30, 200), 10)
+    return shuffle_classes(seed, range(30) if cross_validation else range(30, 200), 10)
 
 
 def split_cub(
@@ -46,22 +47,36 @@ def split_cub(
     cache: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Stream:
-    """The official split, about 300 training images a task; not scaled, minus the published mean of each channel."""
-    count = count_of_tasks("split-cub", tasks, cross_validation)
-    listed = read_cub(home("cub", data))
-    images = load_images(listed.paths, image_size, cache=cache, progress=progress)
-    made = []
+    """The official split, about 300 training images a task.
+
+    Pixels are 0 to 255, minus the published mean of each channel.
+    """
+    count = count_tasks("split-cub", tasks, cross_validation)
+    cub = read_cub(ensure_unpacked("cub", data).folder)
+    images = load_images(cub.paths, image_size, cache=cache, progress=progress)
+    source = LabelledImages(images.pixels, cub.labels)
+    stream = []
     for number, classes in enumerate(class_order(seed, cross_validation)[:count]):
-        train, test = (
-            Part(images.pixels, listed.labels, of_classes(listed.labels, classes, among))
-            for among in (listed.train, listed.test)
-        )
+        train = Selection(source, rows_of_classes(cub.labels, classes, cub.train))
+        test = Selection(source, rows_of_classes(cub.labels, classes, cub.test))
         name = task_name("cub", number, cross_validation)
-        made.append(split_task(name, classes, train, test, subset=subset, seed=seed, number=number))
-    published = (len(listed.train), len(listed.test)) == (5994, 5794)
-    source = source_of(images.enlarged, len(listed.paths), image_size) if published else "substitute images"
-    size = None if image_size == IMAGE_SIZE else image_size
+        stream.append(split_task(name, classes, train, test, subset=subset, seed=seed, number=number))
+    if (len(cub.train), len(cub.test)) == PUBLISHED:
+        origin = resized_copies(images.enlarged, len(cub.paths), image_size)
+    else:
+        origin = "substitute images"
     return Stream(
-        "split-cub", made, heads=heads, outputs=OUTPUTS, scale=1.0, mean=IMAGENET_MEAN,
-        reduced=reduced(count, cross_validation, subset, size, source),
-    )  # fmt: skip
+        "split-cub",
+        stream,
+        heads=heads,
+        outputs=OUTPUTS,
+        scale=1.0,
+        mean=IMAGENET_MEAN,
+        reduced=reductions(
+            cross_validation=cross_validation,
+            tasks=None if count == TASKS else count,
+            subset=subset,
+            image_size=None if image_size == IMAGE_SIZE else image_size,
+            images=origin,
+        ),
+    )

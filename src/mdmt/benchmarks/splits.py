@@ -1,57 +1,54 @@
-"""What the published streams share: where their data lies, how classes are cut into tasks, how a subset is drawn."""
+"""What the streams share: how classes are split into tasks, and how a subset is drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mdmt.data.fetch import unpacked
+from mdmt.data.readers import LabelledImages
 from mdmt.errors import Mistake
 from mdmt.tasks import Rows, Task
 
 TASKS = 17  # evaluated; three more are held out for cross-validation
 HELD_OUT = 3
-IMAGENET_MEAN = torch.tensor([103.94, 116.78, 123.68]).view(3, 1, 1)  # blue, green, red, applied to RGB as published
+# Blue, green, red: applied to RGB, as published.
+IMAGENET_MEAN = torch.tensor([103.94, 116.78, 123.68]).view(3, 1, 1)
 
 
-def home(name: str, data: str | Path | None) -> Path:
-    """The folder that holds a data set's parts, unpacked first where only its archive is there."""
-    return next(iter(unpacked(name, data).values())).parent
-
-
-def shuffled_classes(seed: int, pool: range, per_task: int) -> list[list[int]]:
-    """The labels of a pool in numpy's legacy shuffle for a seed, cut into tasks."""
+def shuffle_classes(seed: int, pool: range, per_task: int) -> list[list[int]]:
+    """Shuffle a pool of labels with numpy's legacy generator, and cut it into tasks."""
     labels = np.arange(pool.start, pool.stop)
     np.random.RandomState(seed).shuffle(labels)
-    cut: list[list[int]] = labels.reshape(-1, per_task).tolist()
-    return cut
+    tasks: list[list[int]] = labels.reshape(-1, per_task).tolist()
+    return tasks
 
 
-def count_of_tasks(name: str, tasks: int, cross_validation: bool, limit: int = TASKS) -> int:
-    """How many tasks a stream has; the held-out ones are three at most."""
+def count_tasks(name: str, tasks: int, cross_validation: bool, limit: int = TASKS) -> int:
+    """Check the number of tasks asked for; there are at most three for cross-validation."""
     if not isinstance(tasks, int) or isinstance(tasks, bool) or not 1 <= tasks <= limit:
         raise Mistake(f"tasks={tasks!r}: {name} takes 1 to {limit}")
     return min(tasks, HELD_OUT) if cross_validation else tasks
 
 
 def task_name(data: str, number: int, cross_validation: bool) -> str:
-    """The name of a task, by its number from 0; the held-out ones are told from the others."""
+    """Name a task by its number from 0."""
     return f"{data} {'held-out ' if cross_validation else ''}{number + 1}"
 
 
-def of_classes(labels: Tensor, classes: Sequence[int], among: Tensor | None = None) -> Tensor:
-    """Indices of the examples of some classes (among some examples), in the order of the data set."""
-    inside = torch.isin(labels if among is None else labels[among], torch.tensor(classes)).nonzero()[:, 0]
-    return inside if among is None else among[inside]
+def rows_of_classes(labels: Tensor, classes: Sequence[int], among: Tensor | None = None) -> Tensor:
+    """Indices of the examples of some classes (among some rows), in the order of the data set."""
+    if among is None:
+        among = torch.arange(len(labels))
+    return among[torch.isin(labels[among], torch.tensor(classes))]
 
 
 def draw(labels: Tensor, count: int | None, seed: int, number: int = 0) -> Tensor:
-    """Indices of at most `count` examples, as many of each class as can be; all of them when `count` is None.
+    """Draw indices of at most `count` examples, balanced over the classes; None takes all.
 
     >>> labels = torch.tensor([0, 0, 0, 0, 1, 1, 1, 2])
     >>> labels[draw(labels, 5, seed=1)].tolist()
@@ -71,47 +68,53 @@ def draw(labels: Tensor, count: int | None, seed: int, number: int = 0) -> Tenso
     return torch.from_numpy(np.sort(first))
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True)
+class Selection:
     """Some examples of a data set, by index."""
 
-    pixels: Tensor
-    labels: Tensor
+    source: LabelledImages
     rows: Tensor
+
+    @property
+    def labels(self) -> Tensor:
+        """The label of each selected example."""
+        return self.source.labels[self.rows]
+
+    @property
+    def images(self) -> Rows:
+        """The selected images, not copied."""
+        return Rows(self.source.images, self.rows)
 
 
 def split_task(
-    name: str, classes: Sequence[int], train: Part, test: Part, *, subset: int | None, seed: int, number: int
+    name: str,
+    classes: Sequence[int],
+    train: Selection,
+    test: Selection,
+    *,
+    subset: int | None,
+    seed: int,
+    number: int,
 ) -> Task:
-    """A task of some examples of a data set, which are not copied; at most `subset` of them to train on."""
-    labels = train.labels[train.rows]
+    """Make a task of some examples of a data set, with at most `subset` training examples."""
+    labels = train.labels
     for label in classes:
         if not bool((labels == label).any()):
             raise Mistake(f"{name}: the data has no training example of class {label}")
-    if subset is not None:
-        train = train._replace(rows=train.rows[draw(labels, subset, seed, number)])
-    (x, y), held_out = ((Rows(part.pixels, part.rows), part.labels[part.rows]) for part in (train, test))
-    return Task(name, x, y, test=held_out, classes=classes)
+    train = Selection(train.source, train.rows[draw(labels, subset, seed, number)])
+    return Task(name, train.images, train.labels, test=(test.images, test.labels), classes=classes)
 
 
-def reduced(
-    tasks: int,
-    cross_validation: bool = False,
-    subset: int | None = None,
-    image_size: int | None = None,
-    images: str | None = None,
-) -> dict[str, Any] | None:
-    """What makes a stream less than the published one, or None; `image_size` and `images` when they differ from it."""
-    named: dict[str, Any] = {}
-    if cross_validation:
-        named["cross_validation"] = True
-    if tasks != TASKS:
-        named["tasks"] = tasks
-    for key, value in (("subset", subset), ("image_size", image_size), ("images", images)):
-        if value is not None:
-            named[key] = value
-    return named or None
+def reductions(**values: Any) -> dict[str, Any] | None:
+    """Name what makes a stream less than the published one; None and False are as published.
+
+    >>> reductions(cross_validation=False, tasks=None, subset=100)
+    {'subset': 100}
+    """
+    names = {key: value for key, value in values.items() if value not in (None, False)}
+    return names or None
 
 
-def source_of(enlarged: int, count: int, size: int) -> str | None:
-    """A copy of the data set in small, when most of its images had to be enlarged."""
+def resized_copies(enlarged: int, count: int, size: int) -> str | None:
+    """Name a small copy of the data set: most of its images had to be enlarged."""
     return f"resized copies, smaller than {size}x{size}" if 2 * enlarged > count else None

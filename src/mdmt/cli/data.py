@@ -1,8 +1,10 @@
-"""`mdmt data`: which data sets there are, fetching them, and checking them."""
+"""`mdmt data`: list the data sets, fetch them, verify them."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,98 +14,115 @@ from mdmt.errors import Mistake
 if TYPE_CHECKING:
     from mdmt.data.download import Progress
 
-app = typer.Typer(help="Data sets: list, fetch, verify.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="List, fetch and verify data sets.", no_args_is_help=True, rich_markup_mode=None)
 
-Name = Annotated[str, typer.Argument(help="A data set: see `mdmt data list`.")]
+Name = Annotated[str, typer.Argument(help="Name of a data set: see `mdmt data list`.")]
 Data = Annotated[
-    str | None, typer.Option("--data", help="Where data sets lie; else $MDMT_DATA, else the user's cache folder.")
+    str | None, typer.Option("--data", help="Folder of data sets (default: $MDMT_DATA, or your cache folder).")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command("list")
 def list_(data: Data = None, json: Json = False) -> None:
-    """Each data set: where it is looked for, whether it is there, its size and its licence."""
+    """List the data sets, with their folder, size and licence."""
     from mdmt.data.sources import SOURCES, data_folder
 
     folder = data_folder(data)
-    rows = {name: _row(name, folder) for name in SOURCES}
+    statuses = {name: _status(name, folder) for name in SOURCES}
+    rows = {name: _row(name, status) for name, status in statuses.items()}
     if json:
         _print_json({"folder": str(folder), "data": rows})
         return
     print(f"data folder: {folder}")
     for name, row in rows.items():
+        text = row | {"size": _size(row), "where": "\n         or ".join(map(str, statuses[name].places))}
         print(f"\n{name}: {row['state']}")
         for key in ("title", "where", "size", "checksum", "licence"):
-            print(f"  {key:9} {_size(row) if key == 'size' else row[key]}")
+            print(f"  {key:9} {text[key]}")
 
 
 @app.command()
 def fetch(
     name: Name,
     data: Data = None,
-    from_: Annotated[
-        str | None, typer.Option("--from", help="An https address that holds the files, instead of the publisher's.")
-    ] = None,
+    from_: Annotated[str | None, typer.Option("--from", help="Another https address that has the files.")] = None,
     json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Download a data set, verify it and unpack it; a broken download goes on where it broke."""
+    """Download a data set, verify it and unpack it.
+
+    After an interruption the same command continues the download.
+    """
     from mdmt.data.fetch import fetch as fetch_one
     from mdmt.data.sources import data_folder
 
     folder = data_folder(data)
-    before = _row(name, folder)["state"]
+    before = _status(name, folder).state
     with _progress(quiet or json) as progress:
         try:
             fetch_one(name, folder, progress, base=from_)
         except KeyboardInterrupt:
-            raise Mistake("interrupted; the same command goes on from there") from None
-    row = _row(name, folder)
+            raise Mistake("interrupted; run the same command again to continue") from None
+    row = _row(name, _status(name, folder))
     if json:
         _print_json({"name": name, **row})
     else:
-        told = {"missing": f"fetched, {row['checksum']}", "present, packed": "unpacked"}.get(before, "there already")
-        print(f"{name}: {told}: {row['where']} (licence: {row['licence']})")
+        outcomes = {"missing": f"fetched, {row['checksum']}", "present, packed": "unpacked"}
+        outcome = outcomes.get(before, "already here")
+        print(f"{name}: {outcome}: {row['where']} (licence: {row['licence']})")
 
 
 @app.command()
 def verify(name: Name, data: Data = None, json: Json = False) -> None:
-    """Check the structure of a data set and, separately, whether its bytes are the published ones."""
+    """Check the structure of a data set, and compare its bytes with the published ones."""
     from mdmt.data.verify import verify as verify_one
 
     report = verify_one(name, data)
     if json:
         _print_json({
-            "name": name, "folder": str(report.folder), "structure": "right", "figures": report.structure,
-            "bytes": report.bytes, "why": report.why,
+            "name": name, "folder": str(report.folder), "structure": "right", "figures": report.figures,
+            "bytes": report.comparison.verdict, "why": report.comparison.reason,
         })  # fmt: skip
         return
     print(report.folder)
-    for key, value in report.structure.items():
+    for key, value in report.figures.items():
         print(f"  {key:15} {' '.join(map(str, value)) if isinstance(value, list) else value}")
     print(report.line)
 
 
-def _row(name: str, folder: Any) -> dict[str, Any]:
-    """What `list` says of a data set."""
-    from mdmt.data.sources import find, locate, substitute
+@dataclass(frozen=True)
+class _Status:
+    """Whether a data set is here, and where it is or is looked for."""
+
+    state: str
+    places: list[Path]
+
+
+def _status(name: str, folder: Path) -> _Status:
+    from mdmt.data.sources import find, locate, substitute_note
 
     source = find(name)
     try:
-        parts = locate(name, folder)
-        place = parts.get("archive") or next(iter(parts.values())).parent
-        state = "present, packed" if "archive" in parts else "present"
-        if substitute(name, folder) is not None:
-            state = "substitute images"
-        where = str(place)
-    except ValueError:
-        state, places = "missing", [folder / place for place in source.folders]
+        location = locate(name, folder)
+    except Mistake:
+        places = [folder / place for place in source.folders]
         if source.archive:
             places.append(folder / source.files[0].name)
-        where = " or ".join(map(str, places))
+        return _Status("missing", places)
+    state = "present" if location.archive is None else "present, packed"
+    if substitute_note(location) is not None:
+        state = "substitute images"
+    return _Status(state, [location.archive or location.folder])
+
+
+def _row(name: str, status: _Status) -> dict[str, Any]:
+    """Describe a data set as --json does."""
+    from mdmt.data.sources import find
+
+    source = find(name)
     return {
-        "title": source.title, "state": state, "where": where,
+        "title": source.title, "state": status.state, "where": " or ".join(map(str, status.places)),
         "size": sum(file.size for file in source.files), "exact": all(file.exact for file in source.files),
         "licence": source.licence, "checksum": source.files[0].checksum,
         "urls": [file.urls[0] for file in source.files],
@@ -115,10 +134,11 @@ def _size(row: dict[str, Any]) -> str:
 
 
 class _progress:
-    """Bytes of each file and the time left, on stderr; a plain line a file where that is no terminal."""
+    """Bytes of each file and the time left on stderr; without a terminal, one line per file."""
 
     def __init__(self, quiet: bool) -> None:
-        self.quiet, self.rows = quiet, {}  # type: tuple[bool, dict[str, Any]]
+        self.quiet = quiet
+        self.rows: dict[str, Any] = {}
 
     def __enter__(self) -> Progress | None:
         if self.quiet:
@@ -137,7 +157,7 @@ class _progress:
             self.rows[file] = self.bar.add_task(file, total=total)
             if self.bar.disable:
                 size = "" if total is None else f", {total / 1e6:,.1f} MB"
-                print(f"{file}{size}" + (f", going on at {done / 1e6:,.1f} MB" if done else ""), file=sys.stderr)
+                print(f"{file}{size}" + (f", continuing at {done / 1e6:,.1f} MB" if done else ""), file=sys.stderr)
         self.bar.update(self.rows[file], completed=done, total=total)
 
     def __exit__(self, *_: object) -> None:

@@ -1,1 +1,1 @@
-"""The data sets: fetching, reading and checking what others published."""
+"""The data sets: fetching, reading and verifying what others published."""

@@ -1,4 +1,7 @@
-"""Unpacking a tar or zip archive that is not trusted: files and folders only, inside their folder, within a size."""
+"""Unpacking tar and zip archives that are not trusted.
+
+Only files and folders are unpacked, inside the target folder and up to a given size.
+"""
 
 from __future__ import annotations
 
@@ -9,106 +12,128 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from mdmt.errors import Mistake
 
-MOST_MEMBERS = 200_000
-# NotImplementedError is zipfile's word for a compression it does not know.
-_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
+MAX_MEMBERS = 200_000
+# zipfile raises NotImplementedError for a compression it does not know.
+_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 
 
-def unpack(archive: Path, to: Path, room: int) -> None:
-    """Unpack into a new folder, whole or not at all: a ValueError says which member was refused, and `to` is gone."""
-    shutil.rmtree(to, ignore_errors=True)
-    to.mkdir(parents=True)
+@dataclass(frozen=True)
+class Member:
+    """A file of an archive, or a folder, which has no content; `problem` says why it is refused."""
+
+    name: str
+    content: IO[bytes] | None = None
+    problem: str = ""
+
+    @property
+    def path(self) -> PurePosixPath:
+        """The name as a relative path."""
+        return PurePosixPath(self.name)
+
+
+def unpack(archive: Path, target: Path, max_bytes: int) -> None:
+    """Unpack into a new folder, completely or not at all; a Mistake names the refused member."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
     try:
-        with readable(archive):
-            for path, content in members(archive):
-                _write(archive, to / path, content, room)
-                room -= (to / path).stat().st_size if content is not None else 0
+        with report_damage(archive):
+            for member in members(archive):
+                max_bytes -= _write(archive, target / member.path, member.content, max_bytes)
     except BaseException:
-        shutil.rmtree(to, ignore_errors=True)
+        shutil.rmtree(target, ignore_errors=True)
         raise
 
 
-def _write(archive: Path, target: Path, content: IO[bytes] | None, room: int) -> None:
+def _write(archive: Path, target: Path, content: IO[bytes] | None, max_bytes: int) -> int:
+    """Write a file or folder and return its size in bytes."""
+    size = 0
     try:
-        (target if content is None else target.parent).mkdir(parents=True, exist_ok=True)
         if content is None:
-            return
-        with open(target, "xb") as file:  # x: a second member of the same name does not overwrite the first
+            target.mkdir(parents=True, exist_ok=True)
+            return size
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open(target, "xb") as file:  # x: never overwrite an earlier member of the same name
             while block := content.read(1 << 20):
-                room -= len(block)
-                if room < 0:
-                    raise Mistake(f"{archive} is refused: it unpacks to more than this data set has")
+                size += len(block)
+                if size > max_bytes:
+                    raise Mistake(f"{archive} is refused: it unpacks to more than the published data set")
                 file.write(block)
     except (FileExistsError, NotADirectoryError, IsADirectoryError):
         raise Mistake(f"{archive} is refused: two of its members are called {target.name!r}") from None
+    return size
 
 
-def members(archive: Path) -> Iterator[tuple[PurePosixPath, IO[bytes] | None]]:
-    """The members with their content, folders with None; one that must not be unpacked is a ValueError."""
-    for number, (name, kind, content) in enumerate((_zip if zipfile.is_zipfile(archive) else _tar)(archive)):
-        if number >= MOST_MEMBERS:
-            raise Mistake(f"{archive} is refused: more than {MOST_MEMBERS} members")
-        if kind:
-            raise Mistake(f"{archive} is refused: its member {name!r} is {kind}")
-        yield _inside(name, archive), content
+def members(archive: Path) -> Iterator[Member]:
+    """Yield the members; a Mistake names the first that must not be unpacked."""
+    listing = _zip_members(archive) if zipfile.is_zipfile(archive) else _tar_members(archive)
+    for number, member in enumerate(listing):
+        if number >= MAX_MEMBERS:
+            raise Mistake(f"{archive} is refused: it has more than {MAX_MEMBERS} members")
+        if member.problem:
+            raise Mistake(f"{archive} is refused: its member {member.name!r} is {member.problem}")
+        if _is_outside(member):
+            raise Mistake(f"{archive} is refused: its member {member.name!r} would be written outside its folder")
+        yield member
 
 
 @contextmanager
-def readable(archive: Path) -> Iterator[None]:
-    """Says in one line that an archive is damaged, wherever in reading it that shows."""
+def report_damage(archive: Path) -> Iterator[None]:
+    """Turn the errors that a damaged archive raises into a Mistake."""
     try:
         yield
-    except _DAMAGED as error:
-        why = str(error).split("\n")[0].rstrip(":") or "it ends too early"
-        raise Mistake(f"{archive} is damaged: {why}") from None
+    except _DAMAGE as error:
+        reason = str(error).split("\n")[0].rstrip(":") or "it ends too early"
+        raise Mistake(f"{archive} is damaged: {reason}") from None
     except OSError as error:
         if error.errno is not None:  # a fault of the disk, not of the archive
             raise
         raise Mistake(f"{archive} is damaged: {error}") from None
 
 
-def _inside(name: str, archive: Path) -> PurePosixPath:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name:
-        raise Mistake(f"{archive} is refused: its member {name!r} would be written outside its folder")
-    return path
+def _is_outside(member: Member) -> bool:
+    has_odd_character = any(character in member.name for character in ("\\", ":", "\0"))
+    return member.path.is_absolute() or ".." in member.path.parts or has_odd_character
 
 
-def _tar(archive: Path) -> Iterator[tuple[str, str, IO[bytes] | None]]:
+def _tar_members(archive: Path) -> Iterator[Member]:
     with tarfile.open(archive) as file:
-        for member in file:
-            if member.isdir():
-                yield member.name, "", None
-            elif member.isfile():
-                yield member.name, "", file.extractfile(member)
+        for info in file:
+            if info.isdir():
+                yield Member(info.name)
+            elif info.isfile():
+                yield Member(info.name, file.extractfile(info))
+            elif info.issym() or info.islnk():
+                yield Member(info.name, problem="a link")
             else:
-                yield member.name, "a link" if member.issym() or member.islnk() else "a device", None
+                yield Member(info.name, problem="a device")
 
 
-def _zip(archive: Path) -> Iterator[tuple[str, str, IO[bytes] | None]]:
+def _zip_members(archive: Path) -> Iterator[Member]:
     with zipfile.ZipFile(archive) as file:
-        for member in file.infolist():
-            kind = (member.external_attr >> 16) & 0o170000  # of the file, where it was packed on Unix; else 0
+        for info in file.infolist():
+            name = info.orig_filename
+            kind = (info.external_attr >> 16) & 0o170000  # the file type, if packed on Unix; else 0
             if kind == 0o120000:
-                yield member.orig_filename, "a link", None
+                yield Member(name, problem="a link")
             elif kind not in (0, 0o040000, 0o100000):
-                yield member.orig_filename, "a device", None
-            elif member.flag_bits & 1:
-                yield member.orig_filename, "encrypted", None
-            elif member.is_dir():
-                yield member.orig_filename, "", None
+                yield Member(name, problem="a device")
+            elif info.flag_bits & 1:
+                yield Member(name, problem="encrypted")
+            elif info.is_dir():
+                yield Member(name)
             else:
-                with file.open(member) as content:
-                    yield member.orig_filename, "", content
+                with file.open(info) as content:
+                    yield Member(name, content)
 
 
 def rename_into(unpacked: Path, target: Path) -> None:
-    """Put an unpacked folder in its place, which must be free."""
+    """Move an unpacked folder to its place, which must be free."""
     if target.exists():
         raise Mistake(f"{target} is in the way and not complete: move it away and try again")
     os.rename(unpacked, target)

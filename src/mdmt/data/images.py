@@ -1,7 +1,8 @@
 """Images decoded once into a file of pixels, from which batches are gathered through a memory map.
 
-A cache is two files: `<key>.u8`, the pixels, and `<key>.json`, which says what they are and comes last: a cache without it
-does not exist. The key is a hash of the list of sources, with their sizes and times, and of the image size.
+A cache is two files: `<key>.u8`, the pixels, and `<key>.json`, which describes them and is written
+last: without it the cache does not exist. The key is a hash of the image size and of the list of
+image files, with their sizes and times.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from mdmt.errors import Mistake
 from mdmt.files import lock, write_json
 
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 FORMAT = 1
 PIECE = 32  # images that one thread decodes before it hands them over
 Progress = Callable[[int, int], None]  # images done, images in all
@@ -31,16 +35,34 @@ Progress = Callable[[int, int], None]  # images done, images in all
 
 @dataclass(frozen=True)
 class Images:
-    """Pixels, (N, 3, size, size) uint8, read through the map; and how many were smaller than that at their source."""
+    """Pixels, (N, 3, size, size) uint8, read through the memory map."""
 
     pixels: Tensor
+    enlarged: int  # how many images were smaller than that
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The pixels of one image, (3, size, size), and whether it was smaller than that."""
+
+    pixels: NDArray[np.uint8]
+    enlarged: bool
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A few images as they are written to the cache."""
+
+    data: bytes
+    images: int
     enlarged: int
 
 
 def cache_folder() -> Path:
-    """Where caches are kept: $MDMT_CACHE, or a folder `mdmt` where the user's caches are."""
-    given = os.environ.get("MDMT_CACHE")
-    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mdmt")
+    """Return where caches are written: $MDMT_CACHE, or `mdmt` in the user's cache folder."""
+    if chosen := os.environ.get("MDMT_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mdmt")
 
 
 def load_images(
@@ -51,54 +73,59 @@ def load_images(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> Images:
-    """The images as RGB, brought to size x size (bilinear, aspect not kept), in the order given.
+    """Load images as RGB, resized to size x size (bilinear, ignoring the aspect ratio), in order.
 
-    They are decoded the first time they are asked for. A file that is missing, broken or not an image is a ValueError
-    with its path, and leaves nothing behind. Two processes that want the same images do the work once.
+    They are decoded on first use. A file that is missing, broken or not an image is a Mistake with
+    its path, and leaves no cache. Two processes that want the same images decode them once.
     """
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise Mistake(f"image_size={size!r}: must be a whole number, 1 or more")
     if not paths:
         raise Mistake("no images were given")
-    folder, key = Path(cache) if cache is not None else cache_folder() / "images", _key(paths, size)
-    pixels, about = folder / f"{key}.u8", folder / f"{key}.json"
+    folder = Path(cache) if cache is not None else cache_folder() / "images"
+    key = _key(paths, size)
+    pixels = folder / f"{key}.u8"
+    about = folder / f"{key}.json"
     total = len(paths) * 3 * size * size
-    if (enlarged := _finished(pixels, about, total)) is None:
+    enlarged = _count_enlarged(pixels, about, total)
+    if enlarged is None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with lock(folder / f"{key}.lock", wait=True):
-                if (enlarged := _finished(pixels, about, total)) is None:
+                enlarged = _count_enlarged(pixels, about, total)  # another process may be done
+                if enlarged is None:
                     about.unlink(missing_ok=True)
-                    enlarged, digest = _build(paths, size, pixels, progress, workers)
-                    facts = {"images": len(paths), "size": size, "enlarged": enlarged, "sha256": digest}
+                    facts = _build(paths, size, pixels, progress, workers)
                     write_json(about, {"format": FORMAT, **facts})
+                    enlarged = int(facts["enlarged"])
         except OSError as error:
             raise Mistake(
-                f"{folder}: {total / 1e9:.1f} GB of decoded images cannot be kept there ({error.strerror}); "
-                "$MDMT_CACHE names another folder"
+                f"{folder}: cannot store {total / 1e9:.1f} GB of decoded images there "
+                f"({error.strerror}); set $MDMT_CACHE to another folder"
             ) from None
-    # A private map: the pages are those of the file, and a stray write would not reach it.
+    # A private map: the pages are those of the file, and a stray write does not reach it.
     flat = torch.from_file(str(pixels), shared=False, size=total, dtype=torch.uint8)
     return Images(flat.view(-1, 3, size, size), enlarged)
 
 
-def decode(path: Path, size: int) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], bool]:
-    """One image as (3, size, size), turned upright as its camera says; and whether it had to be enlarged."""
+def decode(path: Path, size: int) -> Picture:
+    """Decode one image, turned upright as its camera says."""
     try:
         with Image.open(path) as opened:
-            small = opened.width < size and opened.height < size
+            enlarged = opened.width < size and opened.height < size
             image = ImageOps.exif_transpose(opened)
-            if image.mode.startswith("I;16"):  # 16 bits: a plain conversion would cut them off
+            if image.mode.startswith("I;16"):  # 16 bits: a plain conversion would clip them
                 image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             if "transparency" in image.info:
                 image = image.convert("RGBA")
             image = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
     except FileNotFoundError:
         raise Mistake(f"{path} is missing") from None
+    except UnidentifiedImageError:
+        raise Mistake(f"{path} is not an image") from None
     except Exception as error:  # a broken file can raise almost anything
-        reason = "not an image" if isinstance(error, UnidentifiedImageError) else f"a broken image: {error}"
-        raise Mistake(f"{path} is {reason}".splitlines()[0]) from None
-    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)), small
+        raise Mistake(f"{path} is a broken image: {error}".splitlines()[0]) from None
+    return Picture(np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)), enlarged)
 
 
 def _key(paths: Sequence[Path], size: int) -> str:
@@ -108,12 +135,13 @@ def _key(paths: Sequence[Path], size: int) -> str:
             about = os.stat(path)
         except OSError:
             raise Mistake(f"{path} is missing") from None
-        digest.update(os.fsencode(f"{os.path.abspath(path)}\0{about.st_size}\0{about.st_mtime_ns}\n"))
+        line = f"{os.path.abspath(path)}\0{about.st_size}\0{about.st_mtime_ns}\n"
+        digest.update(os.fsencode(line))
     return digest.hexdigest()[:32]
 
 
-def _finished(pixels: Path, about: Path, total: int) -> int | None:
-    """How many images of a finished cache were enlarged; None when there is no such cache."""
+def _count_enlarged(pixels: Path, about: Path, total: int) -> int | None:
+    """Read from a complete cache how many images were enlarged; None if there is no such cache."""
     try:
         facts = json.loads(about.read_text())
         return int(facts["enlarged"]) if pixels.stat().st_size == total else None
@@ -122,46 +150,54 @@ def _finished(pixels: Path, about: Path, total: int) -> int | None:
 
 
 def _build(
-    paths: Sequence[Path], size: int, target: Path, progress: Progress | None, workers: int | None
-) -> tuple[int, str]:
-    """Write the pixels whole or not at all; give how many were enlarged, and the checksum."""
-    for left in target.parent.glob(f".{target.name}.*.tmp"):  # by one that was killed
-        left.unlink(missing_ok=True)
+    paths: Sequence[Path],
+    size: int,
+    target: Path,
+    progress: Progress | None,
+    workers: int | None,
+) -> dict[str, Any]:
+    """Write the pixels completely or not at all, and return what to say about them."""
+    for leftover in target.parent.glob(f".{target.name}.*.tmp"):  # of a process that was killed
+        leftover.unlink(missing_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    enlarged, done, digest = 0, 0, hashlib.sha256()
+    digest = hashlib.sha256()
+    images = 0
+    enlarged = 0
     try:
         with open(temporary, "wb") as file:
-            for data, small, count in _decoded(paths, size, workers or os.cpu_count() or 1):
-                file.write(data)
-                digest.update(data)
-                enlarged, done = enlarged + small, done + count
+            for piece in _decode_all(paths, size, workers or os.cpu_count() or 1):
+                file.write(piece.data)
+                digest.update(piece.data)
+                images += piece.images
+                enlarged += piece.enlarged
                 if progress is not None:
-                    progress(done, len(paths))
+                    progress(images, len(paths))
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
-    return enlarged, digest.hexdigest()
+    return {"images": images, "size": size, "enlarged": enlarged, "sha256": digest.hexdigest()}
 
 
-def _decoded(paths: Sequence[Path], size: int, workers: int) -> Iterator[tuple[bytes, int, int]]:
-    """Pieces in order, decoded by threads (Pillow lets others run meanwhile); few are in memory at a time."""
-
-    def piece(some: Sequence[Path]) -> tuple[bytes, int, int]:
-        images = [decode(path, size) for path in some]
-        return b"".join(pixels.tobytes() for pixels, _ in images), sum(small for _, small in images), len(some)
-
+def _decode_all(paths: Sequence[Path], size: int, workers: int) -> Iterator[_Piece]:
+    """Decode in threads (Pillow releases the interpreter), in order; few pieces are in memory."""
     pieces = (paths[start : start + PIECE] for start in range(0, len(paths), PIECE))
     with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
-        waiting: deque[Future[tuple[bytes, int, int]]] = deque()
+        queue: deque[Future[_Piece]] = deque()
         try:
-            for some in islice(pieces, 2 * workers):
-                waiting.append(pool.submit(piece, some))
-            while waiting:
-                yield waiting.popleft().result()
-                if (some_more := next(pieces, None)) is not None:
-                    waiting.append(pool.submit(piece, some_more))
+            for piece in islice(pieces, 2 * workers):
+                queue.append(pool.submit(_decode_piece, piece, size))
+            while queue:
+                yield queue.popleft().result()
+                if (piece_paths := next(pieces, None)) is not None:
+                    queue.append(pool.submit(_decode_piece, piece_paths, size))
         finally:
-            for future in waiting:
+            for future in queue:
                 future.cancel()
+
+
+def _decode_piece(paths: Sequence[Path], size: int) -> _Piece:
+    pictures = [decode(path, size) for path in paths]
+    data = b"".join(picture.pixels.tobytes() for picture in pictures)
+    return _Piece(data, len(paths), sum(picture.enlarged for picture in pictures))

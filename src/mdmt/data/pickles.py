@@ -1,7 +1,7 @@
-"""Reading a foreign pickle (CIFAR-100 is given out as one) without running anything it asks for.
+"""Reading a foreign pickle (CIFAR-100 is published as one) without running any code it names.
 
-The names a pickle may use are few, and none of them reaches numpy's own rebuilding: stand-ins collect what an array is made
-of, and the array is made here, from checked parts.
+A pickle may use a few names only, and not even those reach numpy's own unpickling: stand-ins collect
+what describes an array, which is checked and then turned into an array here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class _Kind:
     """Stands in for numpy.dtype: only the codes of plain numbers."""
 
     def __init__(self, code: str | bytes, *_: object) -> None:
-        self.code, self.order = _text(code).lstrip("|<>="), "<"
+        self.code = _text(code).lstrip("|<>=")
+        self.order = "<"
         if self.code not in _NUMBERS:
             raise pickle.UnpicklingError(f"an array of {self.code!r}")
 
@@ -34,12 +35,12 @@ class _Kind:
     def array(self, data: Any, shape: tuple[int, ...], fortran: bool) -> NDArray[Any]:
         kind = np.dtype(self.order + self.code)
         if not isinstance(data, (bytes, bytearray)) or len(data) != kind.itemsize * math.prod(shape):
-            raise pickle.UnpicklingError("an array whose shape and bytes do not fit")
+            raise pickle.UnpicklingError("an array whose shape does not fit its bytes")
         return np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C").copy("K")
 
 
 class _Array:
-    """Stands in for an array while it is rebuilt: made empty, then given its state."""
+    """Stands in for an array: created empty, then given its state."""
 
     value: NDArray[Any] | None = None
 
@@ -53,12 +54,12 @@ def _reconstruct(*_: object) -> _Array:
 
 
 def _from_buffer(data: Any, kind: _Kind, shape: tuple[int, ...], order: str | bytes) -> _Array:
-    made = _Array()
-    made.value = kind.array(data, shape, _text(order) == "F")
-    return made
+    array = _Array()
+    array.value = kind.array(data, shape, _text(order) == "F")
+    return array
 
 
-_ADMITTED: dict[tuple[str, str], Any] = {
+_ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "dtype"): _Kind,
     ("numpy", "ndarray"): _Array,
     **{(f"numpy.{core}.multiarray", "_reconstruct"): _reconstruct for core in ("core", "_core")},
@@ -68,15 +69,15 @@ _ADMITTED: dict[tuple[str, str], Any] = {
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ADMITTED:
+        if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"{module}.{name}")
-        return _ADMITTED[module, name]
+        return _ALLOWED[module, name]
 
 
 def read_pickle(path: str | Path) -> Any:
-    """What a pickle holds, if that is numpy arrays, dict, list, tuple, str, bytes and numbers; else a ValueError.
+    """Read a pickle of numpy arrays, dict, list, tuple, str, bytes and numbers; refuse any other.
 
-    Strings of Python 2 are given as bytes. Nothing the file asks for is run.
+    Strings of Python 2 become bytes. No code that the file names is run.
     """
     if not Path(path).exists():
         raise Mistake(f"{path} is missing")
@@ -84,28 +85,28 @@ def read_pickle(path: str | Path) -> Any:
         try:
             return _plain(_Unpickler(file, encoding="bytes").load(), {})
         except Exception as error:  # a damaged pickle can raise anything
-            why = str(error) or type(error).__name__
-            raise Mistake(f"{path} is damaged or unsafe: only arrays and plain values are read ({why})") from None
+            reason = str(error) or type(error).__name__
+            raise Mistake(f"{path} is damaged or unsafe: only arrays and plain values are read ({reason})") from None
 
 
-def _plain(value: Any, known: dict[int, Any]) -> Any:
-    """The value with its arrays in place of their stand-ins; anything not plain is refused."""
+def _plain(value: Any, memo: dict[int, Any]) -> Any:
+    """Replace stand-ins by their arrays; refuse anything that is not plain."""
     if isinstance(value, _PLAIN):
         return value
-    if id(value) in known:  # met before: shared, or inside itself
-        return known[id(value)]
+    if id(value) in memo:  # shared, or inside itself
+        return memo[id(value)]
     if isinstance(value, _Array) and value.value is not None:
-        return known.setdefault(id(value), value.value)
+        return memo.setdefault(id(value), value.value)
     if type(value) is dict:
-        made: dict[Any, Any] = known.setdefault(id(value), {})
-        made.update((_plain(k, known), _plain(v, known)) for k, v in value.items())
-        return made
+        entries: dict[Any, Any] = memo.setdefault(id(value), {})
+        entries.update((_plain(k, memo), _plain(v, memo)) for k, v in value.items())
+        return entries
     if type(value) is list:
-        items: list[Any] = known.setdefault(id(value), [])
-        items.extend(_plain(v, known) for v in value)
+        items: list[Any] = memo.setdefault(id(value), [])
+        items.extend(_plain(item, memo) for item in value)
         return items
     if type(value) is tuple:
-        return known.setdefault(id(value), tuple(_plain(v, known) for v in value))
+        return memo.setdefault(id(value), tuple(_plain(item, memo) for item in value))
     raise pickle.UnpicklingError(f"a {type(value).__name__}")
 
 

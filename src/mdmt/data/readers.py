@@ -1,7 +1,7 @@
-"""The data sets as their publishers give them out: MNIST, CIFAR-100, CUB-200-2011 and Animals with Attributes 2.
+"""Readers of the published formats: MNIST, CIFAR-100, CUB-200-2011 and Animals with Attributes 2.
 
-A file that is missing or damaged is a ValueError of one line that names it. Labels are zero-based class numbers in the
-order in which the data set lists its classes.
+A missing or damaged file is a Mistake that names it. Labels are class numbers from 0, in the order
+in which the data set lists its classes.
 """
 
 from __future__ import annotations
@@ -11,58 +11,73 @@ import math
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mdmt.data.images import IMAGE_SUFFIXES
 from mdmt.data.pickles import read_pickle
-from mdmt.data.sources import awa2_split
 from mdmt.errors import Mistake
+from mdmt.words import count
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Images (uint8, one per row) and the int64 label of each."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
 
-class Arrays(NamedTuple):
-    """A data set in memory: uint8 inputs and int64 labels, to train and to test on."""
+@dataclass(frozen=True)
+class Arrays:
+    """A data set in memory."""
 
-    x: Tensor
-    y: Tensor
-    test_x: Tensor
-    test_y: Tensor
+    train: LabelledImages
+    test: LabelledImages
 
 
 @dataclass(frozen=True)
 class ImageList:
-    """A data set of image files: their paths and labels, and which of them are to train and to test on."""
+    """A data set of image files; `train` and `test` are positions in `paths` and `labels`."""
 
     paths: list[Path]
     labels: Tensor
     train: Tensor
     test: Tensor
     classes: list[str]
+    validation: tuple[Path, ...] = ()  # no stream uses these
 
 
 # MNIST
 
 
 def read_mnist(folder: str | Path) -> Arrays:
-    """The four idx files, packed (.gz) or not; images are (N, 28, 28). Fashion-MNIST has the same files."""
-    parts: list[Tensor] = []
-    for stem in ("train", "t10k"):
-        images = _packed_or_not(Path(folder, f"{stem}-images-idx3-ubyte"))
-        labels = _packed_or_not(Path(folder, f"{stem}-labels-idx1-ubyte"))
-        x, y = torch.from_numpy(read_idx(images, 3)), torch.from_numpy(read_idx(labels, 1)).long()
-        if len(x) != len(y):
-            raise Mistake(f"{images} holds {len(x)} images, but {labels.name} {len(y)} labels")
-        parts += [x, y]
-    return Arrays(*parts)
+    """Read the four idx files, packed (.gz) or not; Fashion-MNIST has the same files."""
+    return Arrays(_read_mnist_split(Path(folder), "train"), _read_mnist_split(Path(folder), "t10k"))
+
+
+def _read_mnist_split(folder: Path, stem: str) -> LabelledImages:
+    images_path = _packed_or_not(folder / f"{stem}-images-idx3-ubyte")
+    labels_path = _packed_or_not(folder / f"{stem}-labels-idx1-ubyte")
+    images = read_idx(images_path, dimensions=3)
+    labels = read_idx(labels_path, dimensions=1)
+    if images.shape[1:] != (28, 28):
+        height, width = images.shape[1:]
+        raise Mistake(f"{images_path} holds images of {height} x {width} pixels; MNIST has 28 x 28")
+    if len(images) != len(labels):
+        raise Mistake(f"{images_path} holds {len(images)} images, but {labels_path.name} {len(labels)} labels")
+    return LabelledImages(torch.from_numpy(images), torch.from_numpy(labels).long())
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """An idx file of unsigned bytes: magic number, one size per dimension, and so many bytes."""
+    """Read an idx file of unsigned bytes: a magic number, the size of each dimension, the data."""
     try:
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
@@ -71,13 +86,21 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         raise Mistake(f"{path} is missing") from None
     except (OSError, EOFError, zlib.error) as error:
         raise Mistake(f"{path} is damaged: {error}") from None
-    magic, start = 0x0800 + dimensions, 4 + 4 * dimensions
-    if len(data) < start or int.from_bytes(data[:4], "big") != magic:
-        raise Mistake(f"{path} is damaged: an idx file of {dimensions} dimensions begins with the number {magic}")
+    magic = 0x0800 + dimensions
+    start = 4 + 4 * dimensions
+    if len(data) < start:
+        raise Mistake(f"{path} is damaged: it has no idx header")
+    first = int.from_bytes(data[:4], "big")
+    if first != magic:
+        raise Mistake(
+            f"{path} is damaged: an idx file of {count('dimension', dimensions)} "
+            f"begins with the number {magic}, this one with {first}"
+        )
     shape = [int.from_bytes(data[at : at + 4], "big") for at in range(4, start, 4)]
     if len(data) - start != math.prod(shape):
         raise Mistake(f"{path} is damaged: {math.prod(shape)} bytes of data expected, {len(data) - start} found")
-    return np.frombuffer(bytearray(data), np.uint8, offset=start).reshape(shape)  # copied: tensors must be writable
+    # A bytearray is a copy: torch wants memory it may write to.
+    return np.frombuffer(bytearray(data), np.uint8, offset=start).reshape(shape)
 
 
 def _packed_or_not(path: Path) -> Path:
@@ -89,55 +112,62 @@ def _packed_or_not(path: Path) -> Path:
 
 
 def read_cifar100(folder: str | Path) -> Arrays:
-    """The files `train` and `test` of cifar-100-python; images are (N, 3, 32, 32), labels the fine ones."""
-    parts: list[Tensor] = []
-    for path in (Path(folder, "train"), Path(folder, "test")):
-        rows = read_pickle(path)
-        x, y = (rows.get(key) if isinstance(rows, dict) else None for key in (b"data", b"fine_labels"))
-        if not isinstance(x, np.ndarray) or x.dtype != np.uint8 or x.shape[1:] != (3072,) or not isinstance(y, list):
-            raise Mistake(f"{path} is damaged: no 'data' of uint8 rows of 3,072 with 'fine_labels'")
-        if len(x) != len(y) or not all(isinstance(label, int) and 0 <= label < 100 for label in y):
-            raise Mistake(f"{path} is damaged: {len(x)} images need as many labels, each from 0 to 99")
-        parts += [torch.from_numpy(x).view(-1, 3, 32, 32), torch.tensor(y)]
-    return Arrays(*parts)
+    """Read `train` and `test` of cifar-100-python; images are (N, 3, 32, 32), labels the fine ones."""
+    return Arrays(_read_cifar_split(Path(folder, "train")), _read_cifar_split(Path(folder, "test")))
 
 
-def read_cifar100_names(folder: str | Path) -> list[str]:
-    """The names of the 100 classes, from the file `meta`."""
-    path = Path(folder, "meta")
-    rows = read_pickle(path)
-    names = rows.get(b"fine_label_names") if isinstance(rows, dict) else None
-    if not isinstance(names, list) or not all(isinstance(name, bytes) for name in names):
-        raise Mistake(f"{path} is damaged: no list 'fine_label_names'")
-    return [name.decode() for name in names]
+def _read_cifar_split(path: Path) -> LabelledImages:
+    content = read_pickle(path)
+    images = pickle_entry(path, content, "data", np.ndarray)
+    labels = pickle_entry(path, content, "fine_labels", list)
+    if images.dtype != np.uint8 or images.ndim != 2 or images.shape[1] != 3072:
+        shape = " x ".join(map(str, images.shape))
+        raise Mistake(f"{path} is damaged: 'data' is {shape} {images.dtype}, not N x 3072 uint8")
+    if len(images) != len(labels):
+        raise Mistake(f"{path} is damaged: {len(images)} images, but {len(labels)} labels")
+    if not all(isinstance(label, int) and 0 <= label < 100 for label in labels):
+        raise Mistake(f"{path} is damaged: a label is not a number from 0 to 99")
+    return LabelledImages(torch.from_numpy(images).view(-1, 3, 32, 32), torch.tensor(labels))
+
+
+def pickle_entry(path: Path, content: Any, key: str, kind: type) -> Any:
+    """Return one entry of an unpickled dictionary, whose keys are the byte strings of Python 2."""
+    value = content.get(key.encode()) if isinstance(content, dict) else None
+    if not isinstance(value, kind):
+        raise Mistake(f"{path} is damaged: it has no {kind.__name__} {key!r}")
+    return value
 
 
 # CUB-200-2011
 
 
 def read_cub(folder: str | Path) -> ImageList:
-    """images.txt, image_class_labels.txt, train_test_split.txt and classes.txt of CUB_200_2011: the official split."""
+    """Read the lists of CUB_200_2011, with the official split."""
     folder = Path(folder)
-    names, labels, split, classes = (
-        _table(folder / f"{name}.txt") for name in ("images", "image_class_labels", "train_test_split", "classes")
-    )
+    names = _read_table(folder / "images.txt")
+    labels = _read_table(folder / "image_class_labels.txt")
+    split = _read_table(folder / "train_test_split.txt")
+    classes = _read_table(folder / "classes.txt")
     for name, column in (("image_class_labels.txt", labels), ("train_test_split.txt", split)):
         if column.keys() != names.keys():
-            raise Mistake(f"{folder / name} does not list the images of images.txt: {len(column)} and {len(names)}")
-    numbers = {key: i for i, key in enumerate(classes)}
+            raise Mistake(
+                f"{folder / name} does not list the images of images.txt: "
+                f"it has {len(column)} lines, images.txt has {len(names)}"
+            )
+    class_numbers = {key: number for number, key in enumerate(classes)}
     for key, label in labels.items():
-        if label not in numbers:
+        if label not in class_numbers:
             raise Mistake(f"{folder / 'image_class_labels.txt'}: image {key} has class {label}, not in classes.txt")
-    for key, part in split.items():
-        if part not in ("0", "1"):
-            raise Mistake(f"{folder / 'train_test_split.txt'}: image {key} has {part!r}, neither 0 nor 1")
+    for key, mark in split.items():
+        if mark not in ("0", "1"):
+            raise Mistake(f"{folder / 'train_test_split.txt'}: image {key} has {mark!r}, neither 0 nor 1")
     is_train = torch.tensor([split[key] == "1" for key in names], dtype=torch.bool)
     return ImageList(
-        [folder / "images" / name for name in names.values()],
-        torch.tensor([numbers[labels[key]] for key in names]),
-        is_train.nonzero()[:, 0],
-        (~is_train).nonzero()[:, 0],
-        list(classes.values()),
+        paths=[folder / "images" / name for name in names.values()],
+        labels=torch.tensor([class_numbers[labels[key]] for key in names]),
+        train=is_train.nonzero()[:, 0],
+        test=(~is_train).nonzero()[:, 0],
+        classes=list(classes.values()),
     )
 
 
@@ -145,28 +175,69 @@ def read_cub(folder: str | Path) -> ImageList:
 
 
 def read_awa2(folder: str | Path) -> ImageList:
-    """classes.txt and JPEGImages/<class>/*.jpg, cut as `awa2_split` says; the validation images are left out."""
+    """Read classes.txt and list JPEGImages/<class>/*.jpg, split as `awa2_split` says."""
     folder = Path(folder)
-    classes = list(_table(folder / "classes.txt").values())
+    classes = list(_read_table(folder / "classes.txt").values())
     paths: list[Path] = []
     labels: list[int] = []
     train: list[int] = []
     test: list[int] = []
+    validation: list[Path] = []
     for number, name in enumerate(classes):
-        place = folder / "JPEGImages" / name
-        if not place.is_dir():
-            raise Mistake(f"{place} is missing: classes.txt lists the class {name!r}")
-        files = sorted(p for p in place.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES)
-        to_train, validation, _ = awa2_split(len(files))
-        for which, kept in ((train, files[:to_train]), (test, files[to_train + validation :])):
-            which += range(len(paths), len(paths) + len(kept))
-            paths += kept
-            labels += [number] * len(kept)
-    return ImageList(paths, torch.tensor(labels), torch.tensor(train), torch.tensor(test), classes)
+        files = _class_images(folder / "JPEGImages" / name)
+        shares = awa2_split(len(files))
+        first_test = shares.train + shares.validation
+        validation += files[shares.train : first_test]
+        for positions, selection in ((train, files[: shares.train]), (test, files[first_test:])):
+            positions += range(len(paths), len(paths) + len(selection))
+            paths += selection
+            labels += [number] * len(selection)
+    return ImageList(
+        paths,
+        torch.tensor(labels),
+        torch.tensor(train),
+        torch.tensor(test),
+        classes,
+        tuple(validation),
+    )
 
 
-def _table(path: Path) -> dict[str, str]:
-    """Lines of a key and a value."""
+def _class_images(place: Path) -> list[Path]:
+    if not place.is_dir():
+        raise Mistake(f"{place} is missing: classes.txt lists the class {place.name!r}")
+    files = sorted(path for path in place.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+    if not files:
+        raise Mistake(f"{place} has no images")
+    return files
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How many of a class's images, in the order of their names, go to each split."""
+
+    train: int
+    validation: int
+    test: int
+
+
+def awa2_split(images: int) -> Shares:
+    """Split a class as in the published lists: 70 % rounded down, 15 % rounded up, then the rest.
+
+    The product with 0.7 is that of floats (0.7 * 720 is a little under 504): only so do the 37,322
+    images give 26,102, 5,620 and 5,600.
+
+    >>> awa2_split(1046)
+    Shares(train=732, validation=157, test=157)
+    >>> awa2_split(720)
+    Shares(train=503, validation=108, test=109)
+    """
+    train = int(0.7 * images)
+    validation = min(math.ceil(0.15 * images), images - train)
+    return Shares(train, validation, images - train - validation)
+
+
+def _read_table(path: Path) -> dict[str, str]:
+    """Read lines of a number and a value."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -175,10 +246,10 @@ def _table(path: Path) -> dict[str, str]:
         raise Mistake(f"{path} is damaged: it is not text") from None
     rows: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
-        key, _, value = line.strip().replace("\t", " ").partition(" ")
-        if not key and not value:
+        if not line.strip():
             continue
-        if not value or key in rows:
+        key, _, value = line.strip().replace("\t", " ").partition(" ")
+        if not key.isdecimal() or not value or key in rows:
             raise Mistake(f"{path}, line {number}: {line!r} is not a new number and a value")
         rows[key] = value.strip()
     if not rows:

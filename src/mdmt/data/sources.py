@@ -1,11 +1,7 @@
-"""The data sets there are: who publishes them, under which licence, in which files, and where they are looked for.
-
-Everything here is data and paths. Downloading and unpacking is in `fetch`, checking what is there in `verify`.
-"""
+"""The data sets: publisher, licence and files of each, and where each is looked for on this machine."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,59 +9,76 @@ from pathlib import Path
 
 from mdmt.errors import Mistake
 
-SUBSTITUTE = "SUBSTITUTE.txt"  # a folder that holds this file says itself that its images are others
+SUBSTITUTE = "SUBSTITUTE.txt"  # in a folder whose images are not the published ones; it says so
 
 
 @dataclass(frozen=True)
 class File:
-    """One file as its publisher gives it out. `size` is exact unless said otherwise; a checksum not known is None."""
+    """One published file; a checksum that is not known is None."""
 
     name: str
     urls: tuple[str, ...]  # the publisher's addresses, tried in this order
     size: int
-    exact: bool = True
+    exact: bool = True  # whether the size is
     md5: str | None = None
     sha256: str | None = None
-    known: str = "as published"  # how its checksum is known
+    checksum_source: str = "as published"
 
     @property
     def checksum(self) -> str:
-        """Which checksum there is, in words."""
-        kind = "md5" if self.md5 else "sha256" if self.sha256 else None
-        return f"{kind} {self.known}" if kind else "no published checksum known"
+        """The kind of checksum and who published it, for people."""
+        if self.md5 is None and self.sha256 is None:
+            return "no published checksum known"
+        return f"{'md5' if self.md5 else 'sha256'} {self.checksum_source}"
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set: its files as published, and the parts that lie in its folder when unpacked."""
+    """A data set: its published files, and the parts that its folder holds once unpacked."""
 
     name: str
     title: str
     licence: str
     files: tuple[File, ...]
-    folders: tuple[str, ...]  # looked for in this order below the data folder; `fetch` writes the first
-    parts: tuple[str, ...]  # what the folder must hold; where the files are no archive, each part may also be a .gz
+    folders: tuple[str, ...]  # below the data folder, tried in this order; `fetch` writes the first
+    parts: tuple[str, ...]  # what the folder must hold; without an archive, a part may be a .gz
     counts: Mapping[str, int]  # of training, validation and test images, and of classes
     archive: bool = True
-    room: int = 0  # the most bytes its archive may unpack to
-    part_md5: Mapping[str, str] = field(default_factory=dict)  # of the parts when unpacked, where known
+    max_bytes: int = 0  # what its archive may unpack to
+    part_md5: Mapping[str, str] = field(default_factory=dict)  # of the unpacked parts, where known
 
 
-def _idx(bases: tuple[str, ...], sizes: tuple[int, ...], md5: tuple[str, ...]) -> tuple[File, ...]:
-    names = [f"{part}.gz" for part in IDX_PARTS]
-    return tuple(
-        File(n, tuple(base + n for base in bases), size, md5=m) for n, size, m in zip(names, sizes, md5, strict=True)
-    )
+@dataclass(frozen=True)
+class Location:
+    """Where a data set lies: the folder that holds its parts, or the packed archive alone."""
+
+    folder: Path
+    parts: Mapping[str, Path]  # such as `images.txt`, each with its path; none while packed
+    archive: Path | None = None  # set while packed
 
 
-IDX_PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+IDX_PARTS = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+
+
+def _idx_files(bases: tuple[str, ...], sizes: tuple[int, ...], sums: tuple[str, ...]) -> tuple[File, ...]:
+    files = []
+    for part, size, md5 in zip(IDX_PARTS, sizes, sums, strict=True):
+        name = f"{part}.gz"
+        files.append(File(name, tuple(base + name for base in bases), size, md5=md5))
+    return tuple(files)
+
 
 SOURCES = {
     source.name: source
     for source in (
         DataSet(
             "mnist", "MNIST, handwritten digits", "CC BY-SA 3.0, as usually given",
-            _idx(
+            _idx_files(
                 # the publisher has refused downloads at times; the second address is a well-known copy, checked alike
                 ("https://yann.lecun.com/exdb/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
                 (9912422, 28881, 1648877, 4542),
@@ -80,7 +93,7 @@ SOURCES = {
         ),
         DataSet(
             "fashion-mnist", "Fashion-MNIST, articles of clothing", "MIT",
-            _idx(
+            _idx_files(
                 ("https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",),
                 (26421880, 29515, 4422102, 5148),
                 ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe",
@@ -103,7 +116,7 @@ SOURCES = {
                 169001437, md5="eb9058c3a382ffc7106e4002c42a8d85",
             ),),
             ("cifar-100-python",), ("train", "test", "meta"),
-            {"train": 50000, "test": 10000, "classes": 100}, room=10**9,
+            {"train": 50000, "test": 10000, "classes": 100}, max_bytes=10**9,
             part_md5={"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
                       "meta": "7973b15100ade9c7d40fb424638fde48"},
         ),
@@ -115,17 +128,17 @@ SOURCES = {
             ),),
             ("CUB_200_2011",),
             ("images", "images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt"),
-            {"train": 5994, "test": 5794, "classes": 200}, room=4 * 10**9,
+            {"train": 5994, "test": 5794, "classes": 200}, max_bytes=4 * 10**9,
         ),
         DataSet(
             "awa2", "Animals with Attributes 2", "each image under its own free licence",
             (File(
                 "AwA2-data.zip", ("https://cvml.ista.ac.at/AwA2/AwA2-data.zip",), 13_500_000_000, exact=False,
                 sha256="cc5a849879165acaa2b52f1de3f146ffcd1c475f6ef85bab0152c763e573744f",
-                known="as two public programs have it; the publisher's own is not known",
+                checksum_source="from two public programs; the publisher gives none",
             ),),
             ("Animals_with_Attributes2",), ("JPEGImages", "classes.txt"),
-            {"train": 26102, "validation": 5620, "test": 5600, "classes": 50}, room=30 * 10**9,
+            {"train": 26102, "validation": 5620, "test": 5600, "classes": 50}, max_bytes=30 * 10**9,
         ),
     )
 }  # fmt: skip
@@ -138,75 +151,60 @@ IMAGENET_RESNET18 = File(
 
 
 def find(name: str) -> DataSet:
-    """A data set by name."""
+    """Look a data set up by name."""
     if name not in SOURCES:
         raise Mistake(f"data set {name!r} is not one of {', '.join(SOURCES)}")
     return SOURCES[name]
 
 
 def data_folder(option: str | Path | None = None) -> Path:
-    """Where data sets lie: what was asked for, else $MDMT_DATA, else the user's cache folder."""
+    """Return where data sets lie: the option, else $MDMT_DATA, else the user's cache folder."""
     if chosen := option or os.environ.get("MDMT_DATA"):
         return Path(chosen).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "mdmt" / "data"
 
 
-def locate(name: str, folder: str | Path | None = None) -> dict[str, Path]:
-    """The parts of a data set by name, such as `train-images-idx3-ubyte` or `images.txt`, each with its path.
+def locate(name: str, folder: str | Path | None = None) -> Location:
+    """Find a data set on this machine; when it is missing, a Mistake says how to get it.
 
-    Where only the packed archive is there, the one entry is `archive`: `fetch.unpacked` unpacks it.
-    A data set that is not there is a ValueError that says what to download, from where, and where to put it.
+    The data folder may also be the data set's own. `fetch.ensure_unpacked` unpacks a lone archive.
     """
-    source, folder = find(name), data_folder(folder)
-    for place in (*source.folders, "."):  # or the folder that was named is the data set's own
-        if (parts := _parts(source, folder / place)) is not None:
-            return parts
+    source = find(name)
+    folder = data_folder(folder)
+    for place in (*source.folders, "."):
+        if (parts := _find_parts(source, folder / place)) is not None:
+            return Location(folder / place, parts)
     packed = folder / source.files[0].name
     if source.archive and packed.is_file():
-        return {"archive": packed}
-    raise Mistake(missing(source, folder))
+        return Location(folder, {}, archive=packed)
+    raise Mistake(_missing(source, folder))
 
 
-def _parts(source: DataSet, place: Path) -> dict[str, Path] | None:
-    """The parts that lie in a folder, or None if one of them does not."""
-    found = {}
+def _find_parts(source: DataSet, place: Path) -> dict[str, Path] | None:
+    """Return the parts of a data set in a folder, or None if one of them is missing."""
+    parts = {}
     for part in source.parts:
         names = [part] if source.archive else [part, f"{part}.gz"]
-        path = next((place / n for n in names if (place / n).exists()), None)
+        path = next((place / name for name in names if (place / name).exists()), None)
         if path is None:
             return None
-        found[part] = path
-    return found
+        parts[part] = path
+    return parts
 
 
-def missing(source: DataSet, folder: Path) -> str:
-    """The one line about a data set that is not there."""
-    place, first = folder / source.folders[0], source.files[0]
+def _missing(source: DataSet, folder: Path) -> str:
+    place = folder / source.folders[0]
+    first = source.files[0]
     if source.archive:
-        todo = f"download {first.urls[0]} and put it, packed or unpacked, as {folder / first.name} or {place}"
+        by_hand = f"download {first.urls[0]} as {folder / first.name}, or unpack it to {place}"
     else:
         names = ", ".join(file.name for file in source.files)
-        todo = f"download {names} from {first.urls[0].removesuffix(first.name)} and put them into {place}"
-    return f"{source.name} is not in {folder}: run `mdmt data fetch {source.name}`, or {todo}"
+        by_hand = f"download {names} from {first.urls[0].removesuffix(first.name)} into {place}"
+    return f"{source.name} is not in {folder}: run `mdmt data fetch {source.name}`, or {by_hand}"
 
 
-def substitute(name: str, folder: str | Path | None = None) -> str | None:
-    """What a folder says about itself when it holds other images than the published ones; None when it is no substitute."""
-    found = next(iter(locate(name, folder).values()))
-    note = found.parent / SUBSTITUTE
+def substitute_note(location: Location) -> str | None:
+    """Return what a folder of substitute images says about itself; None for any other folder."""
+    note = location.folder / SUBSTITUTE
     return " ".join(note.read_text(errors="replace").split()) if note.is_file() else None
-
-
-def awa2_split(images: int) -> tuple[int, int, int]:
-    """How many of a class's images, in the order of their names, are for training, validation (unused) and test.
-
-    As in the published lists: 70 % rounded down, then 15 % rounded up, then the rest. The product with 0.7 is that of
-    floats (0.7 * 720 is a little under 504): only so do the 37,322 images give 26,102, 5,620 and 5,600.
-
-    >>> awa2_split(1046), awa2_split(720)
-    ((732, 157, 157), (503, 108, 109))
-    """
-    train = int(0.7 * images)
-    validation = min(math.ceil(0.15 * images), images - train)
-    return train, validation, images - train - validation
