@@ -1,5 +1,8 @@
 """The embedded digits."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +10,7 @@ import torch
 from mdmt import benchmarks
 from mdmt.benchmarks.digits import digits
 from mdmt.benchmarks.splits import draw
+from mdmt.cli.app import main
 from mdmt.errors import Mistake
 
 
@@ -77,6 +81,35 @@ def test_a_subset_of_split_digits_is_balanced_and_drawn_as_elsewhere():
 def test_a_subset_that_is_no_number_of_examples(benchmark):
     with pytest.raises(Mistake, match="subset=0: must be a whole number, 1 or more"):
         benchmarks.make(benchmark, 7, subset=0)
+
+
+@pytest.mark.parametrize("benchmark", ["permuted-digits", "split-digits"])
+def test_a_subset_through_the_command_line(benchmark, tmp_path, capsys):
+    command = ["run", benchmark, "--method", "van", "--tasks", "2", "--out", str(tmp_path), "--json", "--quiet"]
+    assert main([*command, "--subset", "100"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["reduced"] == {"tasks": 2, "subset": 100}
+    record = json.loads(Path(result["runs"][0], "record.json").read_text())
+    assert [task["train"] for task in record["tasks"]] == [100, 100]
+    assert record["steps"] == 20
+    assert record["reduced"] == {"tasks": 2, "subset": 100}
+    assert main([*command, "--subset", "110"]) == 0
+    other = json.loads(capsys.readouterr().out)
+    assert other["runs"] != result["runs"]  # not the same run
+
+
+def test_tuning_takes_a_subset_of_the_embedded_digits(tmp_path, capsys):
+    command = ["tune", "permuted-digits", "--method", "van", "--grid", "lr=0.1", "--tasks", "2", "--subset", "100"]
+    assert main([*command, "--seeds", "1", "--out", str(tmp_path), "--json", "--quiet"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    records = [json.loads(path.read_text()) for path in tmp_path.rglob("record.json")]
+    assert result
+    assert [[task["train"] for task in record["tasks"]] for record in records] == [[100, 100]]
+
+
+def test_the_embedded_digits_take_no_data_folder(tmp_path, capsys):
+    assert main(["run", "split-digits", "--data", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "mdmt: split-digits comes with the package: it takes no --data\n"
 
 
 def test_without_the_extra(monkeypatch):

@@ -99,7 +99,7 @@ def test_files_that_are_no_weights_are_named(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["folder"], "folder needs --data DIR"),
-        (["permuted-digits", "--subset", "5"], "it takes neither --data nor --subset"),
+        (["permuted-digits", "--data", "x"], "permuted-digits comes with the package: it takes no --data"),
         (["split-cifar", "--image-size", "16"], "image_size=16: split-cifar"),
         (["split-cub", "--image-size", "2"], "8 or more is needed"),
         (["permuted-mnist", "--weights", "x.pth"], "--weights is for the ResNet-18"),

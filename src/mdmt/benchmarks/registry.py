@@ -32,6 +32,46 @@ class Benchmark:
     data: str = ""  # its data set; empty if that comes with the package, DIR for your own
     held_out: int = 0  # further tasks, for choosing settings only
     image_size: int | None = None  # the default, where the size can be chosen
+    takes_weights: bool = False  # whether training may start from torchvision's ResNet-18
+    published_weights: bool = False  # whether the published numbers did, from those of ImageNet
+
+    def check_options(
+        self, *, data: str | None = None, image_size: int | None = None, weights: str | None = None
+    ) -> None:
+        """Refuse options that this benchmark does not have."""
+        if self.data == "DIR" and data is None:
+            layout = "DIR/task/class/*.jpg or *.png"
+            raise Mistake(f"{self.name} needs --data DIR, the folder of your images: {layout}")
+        if not self.data and data is not None:
+            raise Mistake(f"{self.name} comes with the package: it takes no --data")
+        if image_size is not None and self.image_size is None:
+            raise Mistake(f"image_size={image_size}: {self.name} has images of a fixed size")
+        if image_size is not None and image_size < 8:
+            raise Mistake(f"image_size={image_size}: {self.name}: 8 or more is needed")
+        if weights is not None and not self.takes_weights:
+            others = " and ".join(b.name for b in BENCHMARKS.values() if b.takes_weights)
+            raise Mistake(f"--weights is for the ResNet-18 of {others}; {self.name} has another network")
+
+    def stream(
+        self,
+        seed: int,
+        *,
+        tasks: int | None,
+        heads: str,
+        data: str | None = None,
+        subset: int | None = None,
+        image_size: int | None = None,
+        cross_validation: bool = False,
+        **more: Any,
+    ) -> Stream:
+        """Make the stream; options that this benchmark does not have are ignored."""
+        if self.data:
+            more["data"] = data
+        if self.image_size:
+            more["image_size"] = image_size
+        if self.held_out:
+            more["cross_validation"] = cross_validation
+        return self.make(seed, tasks=tasks, heads=heads, subset=subset, **more)
 
 
 def _net(name: str, **arguments: int) -> dict[str, Any]:
@@ -95,6 +135,8 @@ BENCHMARKS = {
             data="cub",
             held_out=HELD_OUT,
             image_size=split_cub.IMAGE_SIZE,
+            takes_weights=True,
+            published_weights=True,
         ),
         Benchmark(
             name="split-awa",
@@ -107,6 +149,7 @@ BENCHMARKS = {
             data="awa2",
             held_out=HELD_OUT,
             image_size=split_awa.IMAGE_SIZE,
+            takes_weights=True,
         ),
         Benchmark(
             name="folder",

@@ -61,7 +61,7 @@ def resolve(
     count = usual if tasks is None else tasks
     if count is not None and not 1 <= count <= most:
         raise Mistake(f"tasks={count}: {benchmark} takes 1 to {most}{' held-out ones' * cross_validation}")
-    check_data(bench, data, image_size, subset, weights)
+    bench.check_options(data=data, image_size=image_size, weights=weights)
     if weights == "imagenet":
         weights = str(fetch_weights(data))
     label = name + (f"[{','.join(f'{k}={v}' for k, v in sorted(asked.items()))}]" if asked else "")
@@ -97,21 +97,6 @@ def argument_types(made: type[Method]) -> dict[str, Any]:
     return {k: hint for k, hint in get_type_hints(made, localns={"Learner": Any}).items() if k in fields}
 
 
-def check_data(
-    bench: benchmarks.Benchmark, data: str | None, image_size: int | None, subset: int | None, weights: str | None
-) -> None:
-    """Refuse options that the benchmark cannot follow."""
-    if bench.data == "DIR" and data is None:
-        raise Mistake(f"{bench.name} needs --data DIR, the folder of your images: DIR/task/class/*.jpg or *.png")
-    if not bench.data and (data is not None or subset is not None):
-        raise Mistake(f"{bench.name} comes with the package: it takes neither --data nor --subset")
-    if image_size is not None and (bench.image_size is None or image_size < 8):
-        allowed = "its images are as they are" if bench.image_size is None else "8 or more is needed"
-        raise Mistake(f"image_size={image_size}: {bench.name}: {allowed}")
-    if weights is not None and bench.backbone["name"] != "resnet18":
-        raise Mistake(f"--weights is for the ResNet-18 of split-cub and split-awa; {bench.name} has another network")
-
-
 def check_there(config: RunConfig) -> None:
     """Refuse a run whose data set is not there; a ValueError says how to get it."""
     name = benchmarks.find(config.benchmark).data
@@ -121,15 +106,16 @@ def check_there(config: RunConfig) -> None:
 
 def stream_for(config: RunConfig, **more: Any) -> Stream:
     """The stream that a config asks for."""
-    bench = benchmarks.find(config.benchmark)
-    arguments = {"tasks": config.tasks, "heads": config.heads, **more}
-    if bench.data:
-        arguments |= {"data": config.data, "subset": config.subset}
-    if config.cross_validation:
-        arguments["cross_validation"] = True
-    if bench.image_size:
-        arguments["image_size"] = config.image_size
-    return bench.make(config.seed, **arguments)
+    return benchmarks.find(config.benchmark).stream(
+        config.seed,
+        tasks=config.tasks,
+        heads=config.heads,
+        data=config.data,
+        subset=config.subset,
+        image_size=config.image_size,
+        cross_validation=config.cross_validation,
+        **more,
+    )
 
 
 def file_sha256(path: str) -> str:
@@ -148,10 +134,10 @@ def memory_spec(policy: str, per_class: int, bench: benchmarks.Benchmark, tasks:
 def reduced(config: RunConfig, stream: Stream) -> dict[str, Any] | None:
     """What makes a run less than the benchmark's protocol asks, or None."""
     named = dict(stream.reduced or {})
-    whole = benchmarks.find(config.benchmark).tasks
-    if whole is not None and len(stream) != whole:
+    bench = benchmarks.find(config.benchmark)
+    if bench.tasks is not None and len(stream) != bench.tasks:
         named["tasks"] = len(stream)
-    if config.benchmark == "split-cub" and config.weights is None:
+    if bench.published_weights and config.weights is None:
         named["weights"] = "from scratch, not from ImageNet"
     usual = preset(config.benchmark, config.method)
     drawn = config.arguments.get("reference_batch")
