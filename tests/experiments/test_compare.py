@@ -23,6 +23,7 @@ from mdmt.experiments.resolve import resolve
 from mdmt.experiments.sweep import Outcome, _ending, count, sweep
 from mdmt.published import published, table
 from mdmt.report import tables, text
+from support.helpers import some_row
 
 SMALL = ["--tasks", "2", "--seeds", "2", "--set", "reference_batch=8", "--workers", "2", "--quiet"]
 METRICS = ("A_T", "F_T", "LCA_10", "LTR")
@@ -54,9 +55,10 @@ def test_json_rows_are_in_the_order_asked_and_failures_are_listed(out, capsys):
     assert [(f["label"], f["seed"]) for f in found["failed"]] == [("van[lr=1e30]", 1234), ("van[lr=1e30]", 1235)]
     assert all("step 1: the loss is not finite" in f["reason"] and "\n" not in f["reason"] for f in found["failed"])
     for row in found["rows"]:
-        assert {"benchmark", "method", "label", "reading", "seeds", "reduced", "metrics", "published", "runs"} <= set(
-            row
-        )
+        assert list(row) == [
+            "benchmark", "method", "label", "reading", "seeds", "reduced", "metrics", "published", "runs", "seconds",
+            "memory_bytes",
+        ]  # fmt: skip
         assert row["seeds"] == [1234, 1235]
         assert row["published"] is None
         assert len(row["runs"]) == 2
@@ -74,7 +76,10 @@ def test_a_sweep_gives_what_run_gives(out, tmp_path, capsys):
     rows = json.loads(compare(out, capsys, "--json").out)["rows"]
     assert main(["run", "--method", "van", "--tasks", "2", "--seeds", "2", "--out", str(tmp_path), "--json"]) == 0
     alone = json.loads(capsys.readouterr().out)
-    assert {key: rows[0][key] for key in alone if key != "runs"} == {k: v for k, v in alone.items() if k != "runs"}
+    cost = {"seconds", "memory_bytes"}
+    assert {key: value for key, value in rows[0].items() if key not in {"runs"} | cost} == {
+        key: value for key, value in alone.items() if key != "runs"
+    }
 
 
 def test_differences_are_paired_by_seed(out, capsys):
@@ -100,9 +105,9 @@ def test_differences_to_a_row_that_failed_are_missed_aloud(out, capsys):
 
 def test_differences_use_the_seeds_that_both_rows_have():
     def row(label, seeds, runs):
-        return {"label": label, "seeds": seeds, "metrics": {"A_T": comparison.spread(runs), "F_T": None}}
+        return some_row(label=label, seeds=seeds, metrics={"A_T": comparison.mean_std(runs), "F_T": None})
 
-    found = comparison.differences(row("a", [1, 2, 3], [0.5, 0.75, 1.0]), row("b", [3, 1], [0.25, 0.25]))
+    found = comparison.differences(row("a", [1, 2, 3], [0.5, 0.75, 1.0]), row("b", [3, 1], [0.25, 0.25])).to_json()
     expected = {"mean": 0.5, "std": 0.25, "runs": [0.25, 0.75]}
     assert found == {"against": "b", "seeds": [1, 3], "A_T": expected, "F_T": None}
 
@@ -186,12 +191,7 @@ def test_csv_holds_fractions(out, capsys):
 
 def published_rows():
     """Rows as they would be after full runs of Split CIFAR."""
-    metrics = {name: comparison.spread([0.5, 0.7]) for name in METRICS}
-    common = {"benchmark": "split-cifar", "seeds": [1, 2], "reduced": None, "memory_bytes": 0}
-    return [
-        {**common, "label": m, "metrics": metrics, "published": published("split-cifar", m), "seconds": {"mean": 2.0}}
-        for m in ("mas", "mer", "mdmt-r")
-    ]
+    return [some_row(label=m, published=published("split-cifar", m)) for m in ("mas", "mer", "mdmt-r")]
 
 
 def test_the_published_value_stands_beside_ours():

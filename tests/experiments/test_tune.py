@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+import mdmt.experiments.comparison
 import mdmt.experiments.run
-import mdmt.experiments.sweep
 from mdmt import benchmarks
 from mdmt.cli.app import main
 from mdmt.experiments.config import RunConfig
@@ -15,7 +15,7 @@ from mdmt.experiments.spaces import SPACES
 from mdmt.experiments.sweep import Outcome
 from mdmt.methods import METHODS
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
-from support.helpers import small_stream
+from support.helpers import small_stream, some_row
 
 HELD_OUT = [b.name for b in benchmarks.BENCHMARKS.values() if b.held_out]
 
@@ -39,7 +39,7 @@ def here(monkeypatch):
     def small(config, **_):
         return small_stream("permuted-digits", tasks=3, seed=config.seed, cross_validation=config.cross_validation)
 
-    monkeypatch.setattr(mdmt.experiments.sweep, "sweep", sweep)
+    monkeypatch.setattr(mdmt.experiments.comparison, "sweep", sweep)
     monkeypatch.setattr(mdmt.experiments.run, "stream_for", small)
     monkeypatch.setenv("COLUMNS", "200")
 
@@ -114,16 +114,17 @@ def test_points_are_the_product_or_drawn_from_it(here, tmp_path, capsys):
 
 
 def test_a_point_that_lacks_a_seed_is_not_the_best():
-    from mdmt.experiments.comparison import spread
+    from mdmt.experiments.comparison import mean_std
     from mdmt.experiments.tune import ranked
 
     rows = [
-        {"seeds": [1], "metrics": {"A_T": spread([0.9])}},
+        some_row(seeds=[1], metrics={"A_T": mean_std([0.9])}),
         None,
-        {"seeds": [1, 2], "metrics": {"A_T": spread([0.5, 0.5])}},
+        some_row(seeds=[1, 2], metrics={"A_T": mean_std([0.5, 0.5])}),
     ]
     found = ranked(rows, [{"lr": 1}, {"lr": 2}, {"lr": 3}], seeds=2)
-    assert [row["settings"]["lr"] for row in found] == [3, 1]
+    assert [row.settings["lr"] for row in found] == [3, 1]
+    assert list(found[0].to_json())[:2] == ["settings", "benchmark"]
 
 
 def test_workers_do_the_runs_and_finished_ones_are_read(tmp_path, capsys):

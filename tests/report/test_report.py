@@ -24,11 +24,12 @@ from scipy import stats
 from mdmt import metrics
 from mdmt.cli.app import main
 from mdmt.cli.report import FIGURES
+from mdmt.experiments import comparison
 from mdmt.experiments.config import folder_of
 from mdmt.experiments.listing import find_runs
 from mdmt.experiments.resolve import configs_for, split_methods
 from mdmt.methods import METHODS
-from mdmt.report import charts, command, compare, features, files, folders, heatmaps, page, sections, study, style, tsne
+from mdmt.report import charts, command, features, files, folders, heatmaps, page, sections, study, style, tsne
 from mdmt.report.server import server
 from support.run_folders import leave
 
@@ -176,13 +177,13 @@ def test_trend_and_forgetting_are_means_over_seeds(out):
     assert trend.label == "van"
     assert trend.y == pytest.approx(np.mean(by_hand, axis=0))
     assert trend.high - trend.low == pytest.approx(2 * np.std(by_hand, axis=0))
-    assert trend.y[-1] == pytest.approx(100 * van.row["metrics"]["A_T"]["mean"])
+    assert trend.y[-1] == pytest.approx(100 * van.row.metrics["A_T"]["mean"])
     lost = charts.forgetting(found).series[1]
     assert list(lost.x) == [1, 2]
-    assert lost.y.mean() == pytest.approx(100 * van.row["metrics"]["F_T"]["mean"])
+    assert lost.y.mean() == pytest.approx(100 * van.row.metrics["F_T"]["mean"])
     joint = charts.trend(found).series[0].y
     assert np.isnan(joint[:2]).all()
-    assert joint[2] == pytest.approx(100 * found.entries[0].row["metrics"]["A_T"]["mean"])
+    assert joint[2] == pytest.approx(100 * found.entries[0].row.metrics["A_T"]["mean"])
 
 
 def test_learning_speed_ends_at_lca_10(out):
@@ -190,7 +191,7 @@ def test_learning_speed_ends_at_lca_10(out):
     _, van, ours = charts.learning_speed(found).series
     assert list(van.x) == list(range(11))
     for one, entry in ((van, found.entries[1]), (ours, found.entries[2])):
-        assert one.y[10] == pytest.approx(entry.row["metrics"]["LCA_10"]["mean"])
+        assert one.y[10] == pytest.approx(entry.row.metrics["LCA_10"]["mean"])
         assert one.y[0] == pytest.approx(np.mean([run.curve[:, 0].mean() for run in entry.runs]))
 
 
@@ -234,12 +235,12 @@ def test_centres_are_weights_of_heads_or_means_of_features(tmp_path):
 def test_intervals_are_students(out):
     values = [0.1, 0.4, 0.2, 0.35]
     expected = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
-    assert compare.interval(values) == pytest.approx(expected)
+    assert comparison.interval(values) == pytest.approx(expected)
     found = only(out)
     table = sections.differences(found)
     assert table["against"] == "mdmt-r"
     van = found.entries[1]
-    gaps = np.subtract(van.row["metrics"]["A_T"]["runs"], found.entries[2].row["metrics"]["A_T"]["runs"])
+    gaps = np.subtract(van.row.metrics["A_T"]["runs"], found.entries[2].row.metrics["A_T"]["runs"])
     low, high = stats.t.interval(0.95, 1, loc=gaps.mean(), scale=stats.sem(gaps))
     assert table["lines"][1]["cells"][0]["text"] == f"{100 * gaps.mean():+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
     assert table["lines"][0]["cells"][1]["text"] == "-"  # joint has no F_T

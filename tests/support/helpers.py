@@ -6,6 +6,7 @@ import torch
 
 import mdmt
 from mdmt import benchmarks
+from mdmt.experiments.comparison import Row, mean_std
 from mdmt.experiments.presets import preset
 from mdmt.methods import METHODS
 
@@ -41,3 +42,13 @@ def outcome(learner):
     """Everything of a run that must not depend on interruptions."""
     r = learner.record
     return r.accuracy, r.accuracy_task_free, r.curve, r.drift, r.steps, r.weights_sha256, learner.model.sha256()
+
+
+def some_row(**parts):
+    """A row of two seeds of Split CIFAR."""
+    common = {
+        "benchmark": "split-cifar", "method": "van", "label": "van", "reading": None, "seeds": [1, 2], "reduced": None,
+        "metrics": {name: mean_std([0.5, 0.7]) for name in ("A_T", "F_T", "LCA_10", "LTR")}, "published": None,
+        "runs": ["a", "b"], "seconds": mean_std([1.0, 3.0]), "memory_bytes": 0,
+    }  # fmt: skip
+    return Row(**{**common, **parts})

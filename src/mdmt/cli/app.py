@@ -14,6 +14,7 @@ from mdmt.errors import EXPECTED, Mistake, Stopped, summarise
 from mdmt.words import count
 
 if TYPE_CHECKING:
+    from mdmt.experiments.comparison import Row
     from mdmt.experiments.config import RunConfig
 
 app = typer.Typer(
@@ -73,11 +74,11 @@ def run(
         _learn(config, out, fresh and seeds == 1, checkpoint_every, log is not None, quiet or json)
         for config in configs
     ]
-    result = comparison.result(configs, records, [str(folder_of(c, out)) for c in configs])
+    row = comparison.row_of(configs, records, [str(folder_of(c, out)) for c in configs])
     if json:
-        print(dumps(result))
+        print(dumps(row.to_json(cost=False)))
     else:
-        _print_table(result, records)
+        _print_table(row, records)
 
 
 def _learn(config: RunConfig, out: str, fresh: bool, every: str | None, log: bool, quiet: bool) -> dict[str, Any]:
@@ -125,20 +126,20 @@ def main(arguments: list[str] | None = None) -> int:
         return 130 if stopped else 2
 
 
-def _print_table(result: dict[str, Any], records: list[dict[str, Any]]) -> None:
+def _print_table(row: Row, records: list[dict[str, Any]]) -> None:
     from rich.console import Console
 
     from mdmt.report.tables import metrics_table
 
-    tasks, seeds = len(records[0]["tasks"]), result["seeds"]
-    title = f"{result['label']} on {result['benchmark']}, {count('task', tasks)}, " + (
+    tasks, seeds = len(records[0]["tasks"]), row.seeds
+    title = f"{row.label} on {row.benchmark}, {count('task', tasks)}, " + (
         f"seed {seeds[0]}" if len(seeds) == 1 else f"{count('seed', len(seeds))} from {seeds[0]}"
     )
     console = Console()
     console.print(title, style="bold", markup=False, highlight=False, soft_wrap=True)
-    if result["reduced"]:
-        less = ", ".join(f"{key} {value}" for key, value in result["reduced"].items())
+    if row.reduced:
+        less = ", ".join(f"{key} {value}" for key, value in row.reduced.items())
         console.print(f"reduced, not the published protocol: {less}", markup=False, highlight=False, soft_wrap=True)
-    console.print(metrics_table(result["metrics"]))
-    for folder in result["runs"]:
+    console.print(metrics_table(row.metrics))
+    for folder in row.runs:
         console.print(folder, style="dim", markup=False, highlight=False, soft_wrap=True)

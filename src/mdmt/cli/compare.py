@@ -11,7 +11,7 @@ from mdmt.cli.progress import tell
 from mdmt.errors import Mistake, Stopped
 
 if TYPE_CHECKING:
-    from mdmt.experiments.comparison import Row
+    from mdmt.experiments.comparison import Failure, Row
     from mdmt.experiments.config import RunConfig
 
 
@@ -100,6 +100,8 @@ def _compare(
     ablation: bool = False,
 ) -> None:
     """Check all that was asked, do the runs, print the rows."""
+    from mdmt.experiments.comparison import with_differences
+    from mdmt.experiments.paper import with_table_2
     from mdmt.experiments.resolve import configs_for, find_row
     from mdmt.report.text import check_format
 
@@ -109,11 +111,12 @@ def _compare(
     configs = list({of_seed[0].label: of_seed for of_seed in configs}.values())  # asked twice: one row
     rows, failed = run_all(configs, out, parse_workers(workers), every, fresh, quiet or json)
     if ablation:
-        _put_table_2_beside(rows, configs)
-    _put_differences_beside(rows, chosen)
+        rows = with_table_2(rows, configs)
     finished = [row for row in rows if row is not None]
+    if chosen is not None:
+        finished = with_differences(finished, chosen)
     _print(finished, failed, format_, json)
-    if finished and chosen not in (None, *(row["label"] for row in finished)):
+    if finished and chosen not in (None, *(row.label for row in finished)):
         tell(f"no differences: {chosen}, which --against names, has no finished run")
     if not finished:
         raise typer.Exit(2)
@@ -130,76 +133,25 @@ def parse_workers(text: str) -> Any:
 
 def run_all(
     configs: list[list[RunConfig]], out: str, workers: Any, every: str | None, fresh: bool, quiet: bool
-) -> tuple[list[Row | None], list[dict[str, Any]]]:
-    """A row for each variant, of the seeds that finished (None where none did), and what failed."""
-    from contextlib import closing
-
+) -> tuple[list[Row | None], list[Failure]]:
+    """Do the runs of each variant while stderr says how far they are: a row for each variant, and what failed."""
+    import mdmt.experiments.comparison as comparison
     from mdmt.checkpoints import parse_every
     from mdmt.cli.live import Live
-    from mdmt.experiments.comparison import comparison
-    from mdmt.experiments.config import folder_of
     from mdmt.experiments.run import go_on
-    from mdmt.experiments.sweep import sweep
 
     if every is not None:
         parse_every(every)  # refused here, not by every worker
-    records: dict[tuple[str, int], dict[str, Any]] = {}
-    reasons: dict[tuple[str, int], str] = {}
-
-    def row(of_seed: list[RunConfig]) -> Row | None:
-        done = [c for c in of_seed if _key(c) in records]
-        return (
-            comparison(done, [records[_key(c)] for c in done], [str(folder_of(c, out)) for c in done]) if done else None
-        )
-
-    flat = [config for number in zip(*configs, strict=True) for config in number]  # a seed of each first
     try:
-        with (
-            Live([c[0].label for c in configs], len(configs[0]), quiet) as live,
-            closing(sweep(flat, out, workers, live.event, fresh=fresh, every=every)) as outcomes,
-        ):
-            for outcome in outcomes:
-                if outcome.record is None:
-                    reasons[_key(outcome.config)] = outcome.reason
-                else:
-                    records[_key(outcome.config)] = outcome.record
-                mine = next(of_seed for of_seed in configs if outcome.config in of_seed)
-                live.outcome(outcome, row(mine))
+        with Live([seeds[0].label for seeds in configs], len(configs[0]), quiet) as live:
+            return comparison.run_all(
+                configs, out, workers, every=every, fresh=fresh, on_event=live.event, on_outcome=live.outcome
+            )
     except KeyboardInterrupt:
         raise Stopped(f"interrupted; {go_on(fresh)} goes on from there") from None
-    failed = [
-        {"label": c.label, "seed": c.seed, "reason": reasons[_key(c)]}
-        for of_seed in configs
-        for c in of_seed
-        if _key(c) in reasons
-    ]
-    return [row(of_seed) for of_seed in configs], failed
 
 
-def _key(config: RunConfig) -> tuple[str, int]:
-    return config.label, config.seed
-
-
-def _put_differences_beside(rows: list[Row | None], chosen: str | None) -> None:
-    from mdmt.experiments.comparison import differences
-
-    if chosen is None:
-        return
-    finished = [row for row in rows if row is not None]
-    other = next((row for row in finished if row["label"] == chosen), None)
-    for row in finished:
-        row["differences"] = None if other is None or row is other else differences(row, other)
-
-
-def _put_table_2_beside(rows: list[Row | None], configs: list[list[RunConfig]]) -> None:
-    from mdmt.experiments.paper import published_for
-
-    for number, row in enumerate(rows):
-        if row is not None:
-            row["published"] = None if row["reduced"] else published_for(configs[number][0], number)
-
-
-def _print(rows: list[Row], failed: list[dict[str, Any]], format_: str, as_json: bool) -> None:
+def _print(rows: list[Row], failed: list[Failure], format_: str, as_json: bool) -> None:
     import json
     import sys
 
@@ -207,7 +159,7 @@ def _print(rows: list[Row], failed: list[dict[str, Any]], format_: str, as_json:
     from mdmt.report.text import show
 
     if as_json:
-        print(json.dumps({"rows": rows, "failed": failed}))
+        print(json.dumps({"rows": [row.to_json() for row in rows], "failed": failed}))
         return
     if rows:
         show(blocks(rows), csv_lines(rows), format_)

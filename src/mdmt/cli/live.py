@@ -59,7 +59,7 @@ class Live:
         """What is known now."""
         lines = []
         for label, row in self.rows.items():
-            cells = row["metrics"] if row else {}
+            cells = row.metrics if row else {}
             told = [f"{self.ended[label]}/{self.seeds}", *(f"{s}: {text}" for s, text in list(self.at[label].items()))]
             lines.append([label, *(format_metric(m, cells.get(m.name)) for m in metrics.METRICS), ", ".join(told)])
         return rich_table(

@@ -127,7 +127,7 @@ def figure(name: str) -> Callable[..., None]:
         rows, failed = run_all(configs, out, parse_workers(workers), checkpoint_every, fresh, quiet)
         for one in failed:
             print(f"mdmt: failed: {one['label']}, seed {one['seed']}: {one['reason']}", file=sys.stderr)
-        finished = [Path(run) for row in rows if row is not None for run in row["runs"]]
+        finished = [Path(run) for row in rows if row is not None for run in row.runs]
         for path in _write(name, finished, Path(out, ".tsne"), Path(to, benchmark)):
             print(path)
 

@@ -12,7 +12,7 @@ from mdmt.cli import options
 from mdmt.words import count
 
 if TYPE_CHECKING:
-    from mdmt.experiments.comparison import Row
+    from mdmt.experiments.comparison import Failure, Row
 
 Grid = Annotated[
     list[str] | None,
@@ -65,8 +65,18 @@ def tune(
     rows, failed = run_all(configs, out, parse_workers(workers), checkpoint_every, fresh, quiet or json)
     best_first = ranked(rows, tried, seeds)
     if json:
-        best = best_first[0]["settings"] if best_first else None
-        print(dumps({"benchmark": benchmark, "method": method, "best": best, "rows": best_first, "failed": failed}))
+        best = best_first[0].settings if best_first else None
+        print(
+            dumps(
+                {
+                    "benchmark": benchmark,
+                    "method": method,
+                    "best": best,
+                    "rows": [row.to_json() for row in best_first],
+                    "failed": failed,
+                }
+            )
+        )
     else:
         _print(best_first, failed, benchmark, method, set_ or [], options)
     if not best_first:
@@ -74,7 +84,7 @@ def tune(
 
 
 def _print(
-    rows: list[Row], failed: list[dict[str, Any]], benchmark: str, method: str, set_: list[str], options: dict[str, Any]
+    rows: list[Row], failed: list[Failure], benchmark: str, method: str, set_: list[str], options: dict[str, Any]
 ) -> None:
     from shlex import quote
 
@@ -89,19 +99,20 @@ def _print(
         print(f"mdmt: failed: {run['label']}, seed {run['seed']}: {run['reason']}", file=sys.stderr)
     if not rows:
         return
-    keys = list(rows[0]["settings"])
+    best = rows[0].settings or {}
+    keys = list(best)
     lines = [
         [
-            *(str(row["settings"][key]) for key in keys),
-            *(format_metric(metric, row["metrics"][metric.name]) for metric in (A_T, F_T)),
-            f"{row['seconds']['mean']:.1f}",
+            *(str((row.settings or {})[key]) for key in keys),
+            *(format_metric(metric, row.metrics[metric.name]) for metric in (A_T, F_T)),
+            f"{row.seconds['mean']:.1f}",
         ]
         for row in rows
     ]
-    count = rows[0]["reduced"]["tasks"]
+    tasks = (rows[0].reduced or {})["tasks"]
     console.print(Text(f"{method} on the held-out tasks of {captions(rows)[0]}", style="bold"))
-    console.print(rich_table(([*keys, f"A_{count} (%)", f"F_{count}", "seconds"], lines), console.width))
-    chosen = [*set_, *(f"{key}={value}" for key, value in rows[0]["settings"].items())]
+    console.print(rich_table(([*keys, f"A_{tasks} (%)", f"F_{tasks}", "seconds"], lines), console.width))
+    chosen = [*set_, *(f"{key}={value}" for key, value in best.items())]
     console.print(Text("the best, on the tasks that runs are measured on:"))
     flags = " ".join(f"--set {quote(text)}" for text in chosen)
     for key, value in options.items():  # all but the number of tasks, which is that of the held-out ones

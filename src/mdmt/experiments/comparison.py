@@ -1,71 +1,221 @@
-"""The rows of a comparison: what runs measured, with the published value and the difference to another row."""
+"""Runs as rows: what they measured, with the published values and the differences to another row."""
 
 from __future__ import annotations
 
+import math
 import statistics
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NotRequired, TypedDict
 
-from mdmt.experiments.config import RunConfig
+import mdmt.metrics as metrics
+from mdmt.experiments.config import RunConfig, folder_of
+from mdmt.experiments.sweep import Event, Outcome, sweep
+from mdmt.metrics import A_T
 from mdmt.published import published
 
-Row = dict[str, Any]
+RESULT = ("benchmark", "method", "label", "reading", "seeds", "reduced", "metrics", "published", "runs")
 PRESET = ("tasks", "heads", "arguments", "memory", "lr", "batch", "epochs", "optimiser")
+LEVEL = 0.95  # the confidence of an interval
 
 
-def result(configs: list[RunConfig], records: list[dict[str, Any]], folders: list[str]) -> Row:
-    """What `--json` prints for the runs of one method that differ in the seed alone."""
-    first, less = configs[0], records[0].get("reduced")
-    return {
-        "benchmark": first.benchmark,
-        "method": first.method,
-        "label": first.label,
-        "reading": first.arguments.get("reading"),
-        "seeds": [c.seed for c in configs],
-        "reduced": less,
-        "metrics": {name: spread([r["metrics"][name] for r in records]) for name in records[0]["metrics"]},
-        "published": None if less else published_for(first),
-        "runs": folders,
-    }
+class Spread(TypedDict):
+    """A number over several runs, or as it was published."""
+
+    mean: float
+    std: float | None
+    runs: NotRequired[list[float]]
+    source: NotRequired[str]
 
 
-def comparison(configs: list[RunConfig], records: list[dict[str, Any]], folders: list[str]) -> Row:
-    """The same with its cost: the seconds that learning took, and the bytes of the memory."""
-    return {
-        **result(configs, records, folders),
-        "seconds": spread([r["seconds"] for r in records]),
-        "memory_bytes": max(r["memory_bytes"] for r in records),
-    }
+Cells = dict[str, Spread | None]  # by metric; None where it is not defined
 
 
-def spread(values: list[float | None]) -> dict[str, Any] | None:
-    """Mean and population standard deviation over the runs; None where the metric is not defined.
+class Failure(TypedDict):
+    """A run that failed, and why."""
 
-    >>> spread([0.25, 0.75])
+    label: str
+    seed: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Each metric of a row less that of another, paired by seed."""
+
+    against: str
+    seeds: list[int]  # those that both have
+    metrics: Cells
+
+    def to_json(self) -> dict[str, Any]:
+        return {"against": self.against, "seeds": self.seeds, **self.metrics}
+
+
+@dataclass(frozen=True)
+class Row:
+    """The runs of one method or variant, which differ in the seed alone."""
+
+    benchmark: str
+    method: str
+    label: str
+    reading: str | None
+    seeds: list[int]
+    reduced: dict[str, Any] | None  # what makes them less than the protocol
+    metrics: Cells
+    published: dict[str, Any] | None
+    runs: list[str]  # their folders
+    seconds: Spread  # of learning
+    memory_bytes: int
+    settings: dict[str, Any] | None = None  # the point that `mdmt tune` tried
+    against: str | None = None  # the row that all were asked to be compared with
+    differences: Differences | None = None
+
+    @property
+    def accuracy(self) -> float:
+        """The mean A_T; the lowest there is where it is not known."""
+        cell = self.metrics[A_T.name]
+        return -math.inf if cell is None else cell["mean"]
+
+    def to_json(self, *, cost: bool = True) -> dict[str, Any]:
+        """What `--json` prints; of a single method it prints no cost."""
+        content: dict[str, Any] = {} if self.settings is None else {"settings": self.settings}
+        content |= {name: getattr(self, name) for name in RESULT}
+        if cost:
+            content |= {"seconds": self.seconds, "memory_bytes": self.memory_bytes}
+        if self.against is not None:
+            content["differences"] = None if self.differences is None else self.differences.to_json()
+        return content
+
+
+def row_of(configs: Sequence[RunConfig], records: Sequence[dict[str, Any]], folders: Sequence[str]) -> Row:
+    """The row of runs that differ in the seed alone."""
+    first, reduced = configs[0], records[0].get("reduced")
+    return Row(
+        benchmark=first.benchmark,
+        method=first.method,
+        label=first.label,
+        reading=first.arguments.get("reading"),
+        seeds=[config.seed for config in configs],
+        reduced=reduced,
+        metrics={m.name: mean_std([m.of(record) for record in records]) for m in metrics.METRICS},
+        published=None if reduced else published_for(first),
+        runs=list(folders),
+        seconds=_mean_std([record["seconds"] for record in records]),
+        memory_bytes=max(record["memory_bytes"] for record in records),
+    )
+
+
+def mean_std(values: Sequence[float | None]) -> Spread | None:
+    """Mean and population standard deviation over runs; None where the number is not defined.
+
+    >>> mean_std([0.25, 0.75])
     {'mean': 0.5, 'std': 0.25, 'runs': [0.25, 0.75]}
     """
-    numbers = [v for v in values if v is not None]
-    if not numbers or len(numbers) < len(values):
-        return None
+    numbers = [value for value in values if value is not None]
+    return _mean_std(numbers) if numbers and len(numbers) == len(values) else None
+
+
+def _mean_std(numbers: list[float]) -> Spread:
     return {"mean": statistics.fmean(numbers), "std": statistics.pstdev(numbers), "runs": numbers}
 
 
-def differences(row: Row, other: Row) -> Row:
-    """Each metric of a row less that of another, paired by seed: over the seeds that both have.
+def run_all(
+    configs: Sequence[Sequence[RunConfig]],
+    out: str,
+    workers: int | Literal["auto"] = "auto",
+    *,
+    every: int | str | None = None,
+    fresh: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+    on_outcome: Callable[[Outcome, Row | None], None] | None = None,
+) -> tuple[list[Row | None], list[Failure]]:
+    """Do the runs of each variant, a seed each, in worker processes; finished ones are read.
 
-    >>> metrics = lambda *runs: {"metrics": {"A_T": {"runs": list(runs)}}}
-    >>> differences({"seeds": [1, 2], **metrics(0.75, 0.5)}, {"label": "er", "seeds": [2, 1], **metrics(0.25, 0.25)})
-    {'against': 'er', 'seeds': [1, 2], 'A_T': {'mean': 0.375, 'std': 0.125, 'runs': [0.5, 0.25]}}
+    Gives a row for each variant, of the seeds that finished (None where none did), and what failed.
+    `on_outcome` is called with each run that ended and the row of its variant so far.
     """
-    both = [seed for seed in row["seeds"] if seed in other["seeds"]]
-    found: Row = {"against": other["label"], "seeds": both}
-    for name in row["metrics"]:
-        mine, theirs = row["metrics"][name], other["metrics"].get(name)
-        if mine is None or theirs is None:
-            found[name] = None
-            continue
-        ours, others = (dict(zip(r["seeds"], m["runs"], strict=True)) for r, m in ((row, mine), (other, theirs)))
-        found[name] = spread([ours[seed] - others[seed] for seed in both])
-    return found
+    records: dict[tuple[str, int], dict[str, Any]] = {}
+    reasons: dict[tuple[str, int], str] = {}
+
+    def row(seeds: Sequence[RunConfig]) -> Row | None:
+        finished = [config for config in seeds if _key(config) in records]
+        if not finished:
+            return None
+        folders = [str(folder_of(config, out)) for config in finished]
+        return row_of(finished, [records[_key(config)] for config in finished], folders)
+
+    a_seed_of_each_first = [config for seeds in zip(*configs, strict=True) for config in seeds]
+    with closing(sweep(a_seed_of_each_first, out, workers, on_event, fresh=fresh, every=every)) as outcomes:
+        for outcome in outcomes:
+            if outcome.record is None:
+                reasons[_key(outcome.config)] = outcome.reason
+            else:
+                records[_key(outcome.config)] = outcome.record
+            if on_outcome is not None:
+                on_outcome(outcome, row(next(seeds for seeds in configs if outcome.config in seeds)))
+    failed: list[Failure] = [
+        {"label": config.label, "seed": config.seed, "reason": reasons[_key(config)]}
+        for seeds in configs
+        for config in seeds
+        if _key(config) in reasons
+    ]
+    return [row(seeds) for seeds in configs], failed
+
+
+def _key(config: RunConfig) -> tuple[str, int]:
+    return config.label, config.seed
+
+
+def differences(row: Row, other: Row) -> Differences:
+    """A row less another, over the seeds that both have."""
+    both = [seed for seed in row.seeds if seed in other.seeds]
+    cells: Cells = {}
+    for name in row.metrics:
+        ours, theirs = _by_seed(row, name), _by_seed(other, name)
+        if ours is None or theirs is None:
+            cells[name] = None
+        else:
+            cells[name] = mean_std([ours[seed] - theirs[seed] for seed in both])
+    return Differences(other.label, both, cells)
+
+
+def _by_seed(row: Row, name: str) -> dict[int, float] | None:
+    cell = row.metrics.get(name)
+    return None if cell is None else dict(zip(row.seeds, cell["runs"], strict=True))
+
+
+def with_differences(rows: list[Row], label: str) -> list[Row]:
+    """The rows with their differences to the one of this label, which itself has none."""
+    other = next((row for row in rows if row.label == label), None)
+    return [
+        replace(row, against=label, differences=None if other is None or row is other else differences(row, other))
+        for row in rows
+    ]
+
+
+def reference(rows: Sequence[Row]) -> Row:
+    """The row that the others are compared with unless one is named: MDMT-R's, else the most accurate."""
+    ours = [row for row in rows if row.method == "mdmt-r"]
+    return ours[0] if ours else max(rows, key=lambda row: row.accuracy)
+
+
+def interval(values: list[float]) -> tuple[float, float] | None:
+    """Where the mean lies with 95 % confidence (Student's t); None with fewer than two values.
+
+    >>> [round(end, 4) for end in interval([1.0, 2.0, 3.0])]
+    [-0.4841, 4.4841]
+    >>> interval([1.0]) is None
+    True
+    """
+    from scipy.special import stdtrit
+
+    if len(values) < 2:
+        return None
+    quantile = float(stdtrit(len(values) - 1, (1 + LEVEL) / 2))
+    half = quantile * statistics.stdev(values) / math.sqrt(len(values))
+    mean = statistics.fmean(values)
+    return mean - half, mean + half
 
 
 def published_for(config: RunConfig) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -62,5 +63,5 @@ def configs_of(
 
 def ranked(rows: list[Row | None], points: list[Point], seeds: int) -> list[Row]:
     """The rows of the points that finished, the best mean accuracy first; those that lack a seed stand behind."""
-    found = [{"settings": point, **row} for point, row in zip(points, rows, strict=True) if row is not None]
-    return sorted(found, key=lambda row: (len(row["seeds"]) < seeds, -row["metrics"]["A_T"]["mean"]))
+    finished = [replace(row, settings=point) for point, row in zip(points, rows, strict=True) if row is not None]
+    return sorted(finished, key=lambda row: (len(row.seeds) < seeds, -row.accuracy))

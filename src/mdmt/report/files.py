@@ -6,12 +6,11 @@ import csv
 import io
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from mdmt.experiments.comparison import differences
-from mdmt.report import compare, drawing, panels
+from mdmt.experiments.comparison import Row, reference, with_differences
+from mdmt.report import drawing, panels
 from mdmt.report.charts import Chart
 from mdmt.report.features import centre_angles, class_centres, first_run
 from mdmt.report.page import Drawing
@@ -90,12 +89,10 @@ def _tasks(study: Study) -> list[str]:
     return [f"task {number + 1}" for number in range(study.tasks)]
 
 
-def table_rows(study: Study) -> list[dict[str, Any]]:
+def table_rows(study: Study) -> list[Row]:
     """Rows of Table 1, with the differences to the method that the page compares with."""
-    other = compare.reference(study)
-    return [
-        {**e.row, "differences": None if e is other else differences(e.row, other.row)} for e in study.entries
-    ]  # fmt: skip
+    rows = [entry.row for entry in study.entries]
+    return with_differences(rows, reference(rows).label)
 
 
 def chart_csv(chart: Chart) -> str:

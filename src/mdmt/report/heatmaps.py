@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mdmt.report import compare
+from mdmt.experiments.comparison import differences
+from mdmt.metrics import A_T
 from mdmt.report.features import centre_angles, class_centres, first_run
 from mdmt.report.folders import Array
 from mdmt.report.study import Entry, Study
+from mdmt.report.text import format_difference
+from mdmt.words import count
 
 MOST = 40  # tasks in one map; of longer streams so many are shown, evenly
 
@@ -111,8 +114,16 @@ def _centre_map(label: str, names: list[str], angles: Array, most: float) -> Hea
 
 
 def pairs(study: Study) -> Heat:
-    """A_T of each method less that of each other."""
-    means, words = compare.pairs(study)
+    """A_T of each method less that of each other, in percentage points."""
+    size = len(study.entries)
+    means, words = np.full((size, size), np.nan), [[""] * size for _ in range(size)]
+    for i, mine in enumerate(study.entries):
+        for j, other in enumerate(study.entries):
+            cell = None if i == j else differences(mine.row, other.row).metrics[A_T.name]
+            if cell is not None:
+                means[i, j] = 100 * cell["mean"]
+                seeds = count("seed", len(cell["runs"]))
+                words[i][j] = f"{mine.label} less {other.label}: {format_difference(A_T, cell)}, {seeds}"
     most = float(np.nanmax(np.abs(means))) if np.isfinite(means).any() else 0.0
     names = [entry.label for entry in study.entries]
     rows: list[tuple[str, list[Cell | None]]] = []

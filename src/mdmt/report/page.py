@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 import mdmt.metrics as metrics
 from mdmt.metrics import A_T
-from mdmt.report import charts, compare, drawing, features, heatmaps, panels, sections, tsne
+from mdmt.report import charts, drawing, features, heatmaps, panels, sections, tsne
 from mdmt.report.charts import Chart
 from mdmt.report.command import commands
 from mdmt.report.folders import Absent
@@ -105,14 +105,14 @@ def _context(drawn: Drawing, look: dict[str, Style]) -> dict[str, Any]:
     """What the template shows of a study."""
     study, prefix = drawn.study, f"s{drawn.number}"
     centres, shared = heatmaps.centres(study)
-    best = max(study.entries, key=compare.accuracy)
+    best = max(study.entries, key=lambda entry: entry.row.accuracy)
     return {
         "id": prefix,
         "title": study.title,
         "study": study,
         "setup": sections.setup(study),
         "commands": commands(study),
-        "best": {"label": best.label, "value": format_metric(A_T, best.row["metrics"][A_T.name])},
+        "best": {"label": best.label, "value": format_metric(A_T, best.row.metrics[A_T.name])},
         "table": sections.table(study),
         "charts": {name: _chart(chart, prefix, look) for name, chart in drawn.charts.items()},
         "clouds": {name: _clouds(name, found, prefix) for name, found in drawn.clouds.items()},

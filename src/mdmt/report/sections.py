@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import mdmt.experiments.comparison as comparison
 import mdmt.metrics as metrics
+from mdmt.experiments.comparison import Spread
 from mdmt.experiments.config import RunConfig
 from mdmt.metrics import Metric
-from mdmt.report import compare, features, heatmaps
+from mdmt.report import features, heatmaps
 from mdmt.report.charts import Chart, Series
 from mdmt.report.study import Study
 from mdmt.report.tables import published_metrics
-from mdmt.report.text import format_metric
+from mdmt.report.text import format_difference, format_metric
 from mdmt.words import size
 
 
@@ -59,24 +61,25 @@ def table(study: Study) -> dict[str, Any]:
     """Table 1 of these runs: each cell with the number it is sorted by."""
     rows = [entry.row for entry in study.entries]
     beside = published_metrics(rows)
-    best = {metric: _best(metric, [r["metrics"][metric.name] for r in rows]) for metric in metrics.METRICS}
-    heads, lines = ["method"], []
+    best = {metric: _best(metric, [row.metrics[metric.name] for row in rows]) for metric in metrics.METRICS}
+    heads = ["method"]
+    lines: list[dict[str, Any]] = []
     for metric in metrics.METRICS:
         heads += [metric.heading, *(["published", "difference"] if metric in beside else [])]
     for row in rows:
         cells = []
         for metric in metrics.METRICS:
-            ours, theirs = row["metrics"][metric.name], (row["published"] or {}).get(metric.name)
+            ours, theirs = row.metrics[metric.name], (row.published or {}).get(metric.name)
             is_best = ours is not None and ours is best[metric]
             cells.append(_cell(format_metric(metric, ours), _mean(ours), best=is_best))
             if metric in beside:
-                gap = {"mean": ours["mean"] - theirs["mean"], "std": None} if ours and theirs else None
+                gap: Spread | None = {"mean": ours["mean"] - theirs["mean"], "std": None} if ours and theirs else None
                 cells.append(_cell(format_metric(metric, theirs), _mean(theirs)))
                 cells.append(_cell(format_metric(metric, gap, signed=True), _mean(gap)))
-        cells.append(_cell(f"{row['seconds']['mean']:.1f}", row["seconds"]["mean"]))
-        cells.append(_cell(size(row["memory_bytes"]), row["memory_bytes"]))
-        cells.append(_cell(str(len(row["seeds"])), len(row["seeds"])))
-        lines.append({"label": row["label"], "cells": cells})
+        cells.append(_cell(f"{row.seconds['mean']:.1f}", row.seconds["mean"]))
+        cells.append(_cell(size(row.memory_bytes), row.memory_bytes))
+        cells.append(_cell(str(len(row.seeds)), len(row.seeds)))
+        lines.append({"label": row.label, "cells": cells})
     return {
         "heads": [*heads, "seconds", "memory", "seeds"],
         "lines": lines,
@@ -85,13 +88,13 @@ def table(study: Study) -> dict[str, Any]:
     }
 
 
-def _best(metric: Metric, cells: list[dict[str, Any] | None]) -> dict[str, Any] | None:
+def _best(metric: Metric, cells: list[Spread | None]) -> Spread | None:
     known = [cell for cell in cells if cell is not None]
     pick = min if metric.better == "lower" else max
     return pick(known, key=lambda cell: cell["mean"]) if len(known) > 1 else None
 
 
-def _mean(cell: dict[str, Any] | None) -> float | None:
+def _mean(cell: Spread | None) -> float | None:
     return None if cell is None else cell["mean"]
 
 
@@ -101,14 +104,17 @@ def _cell(text: str, value: float | None, best: bool = False) -> dict[str, Any]:
 
 def differences(study: Study) -> dict[str, Any] | None:
     """The others less the reference; None where there is but one method."""
-    other = compare.reference(study)
+    rows = [entry.row for entry in study.entries]
+    other = comparison.reference(rows)
     lines = []
-    for entry in study.entries:
-        if entry is not other:
-            found = compare.against(entry, other)
-            cells = [_cell(compare.told(m, found[m.name]), _mean(found[m.name])) for m in metrics.METRICS]
-            paired = max((cell["pairs"] for cell in found.values() if cell), default=0)
-            lines.append({"label": entry.label, "cells": [*cells, _cell(str(paired), paired)]})
+    for row in rows:
+        if row is not other:
+            found = comparison.differences(row, other)
+            cells = [
+                _cell(format_difference(metric, found.metrics[metric.name]), _mean(found.metrics[metric.name]))
+                for metric in metrics.METRICS
+            ]
+            lines.append({"label": row.label, "cells": [*cells, _cell(str(len(found.seeds)), len(found.seeds))]})
     heads = ["method", *(metric.heading for metric in metrics.METRICS), "seeds"]
     return {"against": other.label, "heads": heads, "lines": lines} if lines else None
 
@@ -120,7 +126,7 @@ def methods(study: Study) -> list[dict[str, Any]]:
             "label": entry.label,
             "settings": _settings(entry.runs[0].config),
             "metrics": [
-                (metric.heading, format_metric(metric, entry.row["metrics"][metric.name]), metric.formula)
+                (metric.heading, format_metric(metric, entry.row.metrics[metric.name]), metric.formula)
                 for metric in metrics.METRICS
             ],
             "folders": [str(run.folder) for run in entry.runs],

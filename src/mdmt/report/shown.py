@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from mdmt.experiments.comparison import spread
+from mdmt.experiments.comparison import mean_std
 from mdmt.experiments.config import RunConfig
 from mdmt.metrics import A_T
 from mdmt.report.tables import metrics_table
@@ -86,7 +86,7 @@ def _measured(record: dict[str, Any], width: int) -> list[Any]:
     if record.get("reduced"):
         less = ", ".join(f"{key} {value}" for key, value in record["reduced"].items())
         parts.append(Text(f"reduced, not the published protocol: {less}"))
-    parts += [Text(""), metrics_table({name: spread([value]) for name, value in record["metrics"].items()})]
+    parts += [Text(""), metrics_table({name: mean_std([value]) for name, value in record["metrics"].items()})]
     rows = [(number, row) for number, row in enumerate(record["accuracy"]) if any(a is not None for a in row)]
     if not rows:
         return [*parts, Text("no task is finished yet"), Text("")]

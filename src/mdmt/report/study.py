@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mdmt.experiments.comparison import Row, comparison
+from mdmt.experiments.comparison import Row, row_of
 from mdmt.report.folders import Absent, Run, read_run
 from mdmt.words import count
 
@@ -33,10 +33,8 @@ class Entry:
     @cached_property
     def row(self) -> Row:
         """As tables have it."""
-        row = comparison(
-            [r.config for r in self.runs], [r.record for r in self.runs], [str(r.folder) for r in self.runs]
-        )
-        return {**row, "label": self.label}
+        row = row_of([r.config for r in self.runs], [r.record for r in self.runs], [str(r.folder) for r in self.runs])
+        return replace(row, label=self.label)
 
 
 @dataclass(frozen=True)

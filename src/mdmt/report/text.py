@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import mdmt.metrics as metrics
 from mdmt.errors import Mistake
+from mdmt.experiments.comparison import Spread, interval
 from mdmt.metrics import Metric
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def screen() -> Console:
     return plain if plain.is_terminal or "COLUMNS" in os.environ else Console(width=1000)
 
 
-def format_metric(metric: Metric, cell: dict[str, Any] | None, *, signed: bool = False) -> str:
+def format_metric(metric: Metric, cell: Spread | None, *, signed: bool = False) -> str:
     """A metric in a table: its mean, and the spread when there are several runs or it is published.
 
     >>> a_t, f_t, _, ltr = metrics.METRICS
@@ -60,9 +61,26 @@ def format_metric(metric: Metric, cell: dict[str, Any] | None, *, signed: bool =
     if cell is None:
         return "-"
     mean = metric.text(cell["mean"], signed=signed)
-    alone = cell["std"] is None or len(cell.get("runs", "many")) == 1
     mark = "*" if cell.get("source") == "notebook" else ""
-    return (mean if alone else f"{mean} ± {metric.text(cell['std'])}") + mark
+    if cell["std"] is None or len(cell.get("runs", "many")) == 1:
+        return mean + mark
+    return f"{mean} ± {metric.text(cell['std'])}{mark}"
+
+
+def format_difference(metric: Metric, cell: Spread | None) -> str:
+    """A difference with the interval of its mean, where there are several pairs.
+
+    >>> format_difference(metrics.METRICS[0], {"mean": 0.0125, "std": 0.0025, "runs": [0.01, 0.015]})
+    '+1.25 [-1.93, +4.43]'
+    """
+    if cell is None:
+        return "-"
+    mean = metric.text(cell["mean"], signed=True)
+    ends = interval(cell["runs"])
+    if ends is None:
+        return mean
+    low, high = (metric.text(end, signed=True) for end in ends)
+    return f"{mean} [{low}, {high}]"
 
 
 def as_table(blocks: list[Block], width: int) -> list[Any]:
