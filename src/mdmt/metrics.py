@@ -99,7 +99,7 @@ class Metric:
         """Its value for a record; None where it is not defined, or the record lacks the matrix."""
         if record.get(self.matrix) is None:
             return None
-        value = self.function(record[self.matrix])
+        value = self.function(np.array(record[self.matrix], dtype=float))  # None is NaN
         return None if value is None or np.isnan(value) else value
 
     def text(self, value: float, *, signed: bool = False) -> str:

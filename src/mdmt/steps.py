@@ -7,18 +7,13 @@ when it happened. Of a long task evenly spaced steps are kept, the first and the
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from typing import TYPE_CHECKING
-
-from mdmt.errors import Mistake
 
 if TYPE_CHECKING:
     from mdmt.learner import Learner
 
 KEPT = 1000  # rows of one task, at most, and its last step
-COLUMNS = ("task", "step", "loss", "gradient", "seconds")
 Row = list[float]
 
 
@@ -38,28 +33,3 @@ def keep(learner: Learner) -> None:
     if (step - 1) % stride(last) == 0 or step == last:
         told = (learner.told.get(name, math.nan) for name in ("loss", "gradient"))
         learner.steps_kept.append([learner.current + 1, step, *told, learner.record.seconds])
-
-
-def as_csv(rows: list[Row]) -> str:
-    """Rows as a file that any program reads; numbers come back as they were, bit for bit.
-
-    >>> print(as_csv([[1.0, 1.0, 0.5, math.nan, 0.25]]), end="")
-    task,step,loss,gradient,seconds
-    1,1,0.5,nan,0.25
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([COLUMNS, *([int(task), int(step), *rest] for task, step, *rest in rows)])
-    return text.getvalue()
-
-
-def from_csv(text: str) -> list[Row]:
-    """The rows that `as_csv` wrote; anything else is a ValueError.
-
-    >>> from_csv(as_csv([[2, 7, 0.1, -3.5, 9.0]]))
-    [[2.0, 7.0, 0.1, -3.5, 9.0]]
-    """
-    head, *rows = csv.reader(io.StringIO(text))
-    if tuple(head) != COLUMNS or any(len(row) != len(COLUMNS) for row in rows):
-        raise Mistake(f"its columns are not {', '.join(COLUMNS)}")
-    return [[float(number) for number in row] for row in rows]

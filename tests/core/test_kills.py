@@ -24,7 +24,7 @@ import mdmt.state
 from mdmt.experiments.config import folder_of
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
-from mdmt.experiments.store import read_steps
+from mdmt.experiments.store import RunFolder
 from mdmt.methods import METHODS
 from support.helpers import small_stream
 
@@ -123,7 +123,7 @@ def killed_at_a_moment(config, out, seconds):
 def done(config, out, **more):
     """The record of a run, with its kept steps but for their time."""
     record = run(config, out, **more)
-    return {**record, "kept": [row[:4] for row in read_steps(folder_of(config, out))]}
+    return {**record, "kept": [row[:4] for row in RunFolder(folder_of(config, out)).steps]}
 
 
 def essence(record):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean, pstdev
 
+import numpy as np
 import pytest
 
 from mdmt.cli.app import main
@@ -23,6 +24,7 @@ from mdmt.experiments.resolve import resolve
 from mdmt.experiments.sweep import Outcome, _ending, count, sweep
 from mdmt.published import published, table
 from mdmt.report import tables, text
+from support import run_folders
 from support.helpers import some_row
 
 SMALL = ["--tasks", "2", "--seeds", "2", "--set", "reference_batch=8", "--workers", "2", "--quiet"]
@@ -388,8 +390,8 @@ def finish(config, out, accuracy, reduced=None):
     """Leave a run folder as if it had been run."""
     folder = folder_of(config, out)
     folder.mkdir(parents=True)
-    measured = {"accuracy": [[accuracy] * 2] * 2, "curve": [[accuracy] * 11] * 2}
-    record = {**measured, "seconds": 1.0, "memory_bytes": 0, "reduced": reduced, "finished": True}
+    record = run_folders.record(np.random.default_rng(1), tasks=2)
+    record |= {"accuracy": [[accuracy] * 2] * 2, "curve": [[accuracy] * 11] * 2, "reduced": reduced}
     (folder / "record.json").write_text(json.dumps(record))
 
 

@@ -7,10 +7,10 @@ import pytest
 import mdmt.experiments.run
 from mdmt.cli.app import main
 from mdmt.errors import Stopped
-from mdmt.experiments import failure, store
 from mdmt.experiments.config import folder_of
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
+from mdmt.experiments.store import FAILED, RunFolder
 from mdmt.report import folders
 from support.helpers import small_stream
 
@@ -32,7 +32,7 @@ def fail_at(task, step, error):
 
 
 def written(config, out):
-    path = folder_of(config, out) / store.FAILED
+    path = folder_of(config, out) / FAILED
     return json.loads(path.read_text()) if path.exists() else None
 
 
@@ -44,7 +44,7 @@ def test_the_reason_stays_until_the_run_goes_on_and_changes_nothing_of_it(config
             run(config, out, every=1, on_step=fail_at(2, step, error))
         assert written(config, out) == {"reason": reason, "task": 2, "step": step}
     folder = folder_of(config, out)
-    assert folders.read_run(folder).reason == "failed: the loss; 1 of 2 tasks learned at its last checkpoint"
+    assert folders.read_run(RunFolder(folder)).reason == "failed: the loss; 1 of 2 tasks learned at its last checkpoint"
     assert main(["runs", "list", str(out)]) == 0
     listed = capsys.readouterr().out
     assert "failed: the loss\ncheckpoint at task 2, step " in listed
@@ -65,11 +65,11 @@ def test_a_run_that_fails_before_it_learns(config, tmp_path, monkeypatch, capsys
     with pytest.raises(OSError, match="Input/output"):
         run(config, tmp_path)
     assert written(config, tmp_path) == {"reason": "images.npy: Input/output error", "task": None, "step": None}
-    assert folders.read_run(folder_of(config, tmp_path)).reason == "failed: images.npy: Input/output error"
+    assert folders.read_run(RunFolder(folder_of(config, tmp_path))).reason == "failed: images.npy: Input/output error"
     assert main(["runs", "list", str(tmp_path), "--json"]) == 0
     (about,) = json.loads(capsys.readouterr().out)["runs"]
     assert (about["state"], about["reason"]) == ("failed", "images.npy: Input/output error")
-    store.clear(folder_of(config, tmp_path))
+    RunFolder(folder_of(config, tmp_path)).clear()
     assert written(config, tmp_path) is None
 
 
@@ -80,12 +80,17 @@ def test_a_stop_is_no_failure(config, tmp_path, error):
     assert written(config, tmp_path) is None
 
 
-def test_a_reason_that_cannot_be_written_hides_nothing(tmp_path):
-    with pytest.raises(ValueError, match="first"), failure.kept(tmp_path / "gone", Stopped):
-        raise ValueError("first")
+def test_a_reason_that_cannot_be_written_hides_nothing(config, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mdmt.experiments.store.write_json", full)
+    monkeypatch.setattr(RunFolder, "begin", lambda *_: None)
+    with pytest.raises(ValueError, match="first"):
+        run(config, tmp_path, on_step=fail_at(1, 2, ValueError("first")))
 
 
 def test_a_reason_that_cannot_be_read_is_none(tmp_path):
     for content in ("", "[]", '{"reason": 1}'):
-        (tmp_path / store.FAILED).write_text(content)
-        assert failure.reason_of(tmp_path) is None
+        (tmp_path / FAILED).write_text(content)
+        assert RunFolder(tmp_path).failure is None

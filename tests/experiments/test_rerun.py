@@ -13,7 +13,7 @@ from mdmt.experiments.config import folder_of
 from mdmt.experiments.rerun import rerun
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
-from mdmt.experiments.store import read_config
+from mdmt.experiments.store import RunFolder
 from support.helpers import small_stream
 
 NARROW = {"name": "mlp", "arguments": {"inputs": 784, "width": 8}}
@@ -105,11 +105,11 @@ def test_data_that_lies_elsewhere(finished, monkeypatch):
     monkeypatch.setattr(
         mdmt.experiments.run, "stream_for", lambda config, **_: asked.append(config.data) or plain(config)
     )
-    assert rerun(finished, data="elsewhere")["same"]
+    assert rerun(RunFolder(finished), data="elsewhere")["same"]
     assert asked == ["elsewhere"]
     (finished / "weights.pth").write_text("others")
     with pytest.raises(ValueError, match="is not the file that the run started from"):
-        rerun(finished, weights=str(finished / "weights.pth"))
+        rerun(RunFolder(finished), weights=str(finished / "weights.pth"))
 
 
 def test_a_run_without_its_steps_is_compared_by_its_record(finished, capsys, monkeypatch):
@@ -132,6 +132,6 @@ def test_a_damaged_record_is_told_and_the_run_done_again(finished, tmp_path, cap
     assert main(["rerun", str(finished)]) == 2
     assert f"{finished} has a damaged record.json: finish it first" in capsys.readouterr().err
     told = []
-    again = run(read_config(finished), tmp_path, tell=told.append)
+    again = run(RunFolder(finished).config, tmp_path, tell=told.append)
     assert told == [f"{finished / 'record.json'} is damaged: the run is done again"]
     assert again["weights_sha256"] == json.loads(whole)["weights_sha256"]

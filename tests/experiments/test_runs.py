@@ -12,10 +12,11 @@ import pytest
 import mdmt.experiments.run
 from mdmt.cli.app import main
 from mdmt.experiments.config import folder_of
+from mdmt.experiments.measurements import steps_from_csv
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
-from mdmt.experiments.store import held, read_config, read_record, read_steps
-from mdmt.steps import from_csv, stride
+from mdmt.experiments.store import RunFolder
+from mdmt.steps import stride
 from support.helpers import small_stream
 
 RELEASES = sorted(Path(__file__).parent.parent.joinpath("fixtures").glob("runs-*"))
@@ -60,16 +61,16 @@ def folder(out, method):
 @pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
 def test_a_release_is_listed_shown_and_read(release, capsys):
     found = listed(capsys, release)
-    assert [(run["state"], run["seed"]) for run in found.values()] == [("unfinished", 1235), ("finished", 1234)]
+    assert [(run["state"], run["seed"]) for run in found.values()] == [("stopped", 1235), ("finished", 1234)]
     unfinished, finished = found.values()
     assert unfinished["at"] == {"task": 2, "step": 20, "of_task": True}
-    record = read_record(Path(finished["path"]))
+    record = RunFolder(Path(finished["path"])).record
     assert finished["A_T"] == record["metrics"]["A_T"]
     assert finished["bytes"] == sum(p.stat().st_size for p in Path(finished["path"]).rglob("*") if p.is_file())
     for about in found.values():
         assert about["benchmark"] == "split-digits"
         path = Path(about["path"])
-        assert path.parent.name == read_config(path).hash
+        assert path.parent.name == RunFolder(path).config.hash
     shown = printed(capsys, "runs", "show", "er/", "--out", release).out
     assert "checkpoint at task 2, step 20" in shown
 
@@ -80,11 +81,11 @@ def test_a_release_goes_on(release, tmp_path):
     finished, unfinished = (folder(tmp_path / "runs", name) for name in ("mdmt-r", "er"))
     steps = []
     before = (finished / "record.json").read_bytes()
-    assert run(read_config(finished), tmp_path / "runs", on_step=steps.append) == json.loads(before)
+    assert run(RunFolder(finished).config, tmp_path / "runs", on_step=steps.append) == json.loads(before)
     assert steps == []  # read, not run
-    record = run(read_config(unfinished), tmp_path / "runs", on_step=lambda learner: steps.append(learner.done))
+    record = run(RunFolder(unfinished).config, tmp_path / "runs", on_step=lambda learner: steps.append(learner.done))
     assert steps == list(range(21, 81))
-    assert (record["finished"], record["steps"], len(read_steps(unfinished))) == (True, 160, 160)
+    assert (record["finished"], record["steps"], len(RunFolder(unfinished).steps)) == (True, 160, 160)
     assert not (unfinished / "checkpoint").exists()
 
 
@@ -93,7 +94,7 @@ def test_a_release_is_reported(release, tmp_path, capsys):
     shutil.copytree(release, tmp_path / "runs")
     printed(capsys, "report", tmp_path / "runs", "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    record = read_record(folder(tmp_path / "runs", "mdmt-r"))
+    record = RunFolder(folder(tmp_path / "runs", "mdmt-r")).record
     assert f"{100 * record['metrics']['A_T']:.2f}" in page
     assert "1 of 2 tasks learned at its last checkpoint" in page  # of the unfinished one
 
@@ -125,7 +126,7 @@ def test_whatever_is_damaged_or_foreign_is_listed_with_the_reason(out, capsys):
     }
     assert {name: run["state"] for name, run in found.items()} == {
         "0": "damaged", "1": "damaged", "2": "damaged", "3": "damaged", "9": "damaged", "model": "foreign",
-        "8": "unfinished", "1234": "finished", "1235": "unfinished",
+        "8": "stopped", "1234": "finished", "1235": "stopped",
     }  # fmt: skip
     assert all(run["reason"] for run in found.values() if run["state"] in ("damaged", "foreign"))
     assert found["1235"]["at"] == {"task": 1, "step": 80, "of_task": False}
@@ -152,7 +153,7 @@ def test_nothing_there(tmp_path, capsys):
 
 
 def test_show(out, capsys):
-    record = read_record(folder(out, "mdmt-r"))
+    record = RunFolder(folder(out, "mdmt-r")).record
     text = printed(capsys, "runs", "show", "mdmt-r", "--out", out).out
     assert "mdmt-r[memory=2,reference_batch=8] on split-digits, seed 1234: finished" in text
     assert f"{100 * record['metrics']['A_T']:.2f}" in text
@@ -177,7 +178,7 @@ def test_the_steps_are_a_table_for_programs(out, capsys):
     assert seconds == sorted(seconds)
     assert float(rows[0]["loss"]) > float(rows[79]["loss"]) > 0
     unfinished = printed(capsys, "runs", "show", "er/", "--out", out, "--csv").out
-    assert len(from_csv(unfinished)) == 100
+    assert len(steps_from_csv(unfinished)) == 100
     assert json.loads(printed(capsys, "runs", "show", "er/", "--out", out, "--json").out)["record"]["finished"] is False
 
 
@@ -225,7 +226,7 @@ def test_remove_without_an_answer_is_one_line(out, capsys, monkeypatch):
 
 def test_remove_refuses_what_a_process_holds_and_what_is_not_ours(out, capsys):
     place = folder(out, "er")
-    with held(place):
+    with RunFolder(place).lock():
         err = printed(capsys, "runs", "remove", "er/", "--yes", "--out", out, code=2).err
     assert "in use by another process" in err
     assert (place / "checkpoint" / "state.json").exists()
@@ -260,7 +261,7 @@ def test_event_files_hold_loss_and_accuracies(tmp_path, monkeypatch, capsys):
     assert main(arguments) == 0
     assert not (place / "tensorboard").exists()
     assert main([*arguments, "--log", "tensorboard"]) == 0  # of a run that is finished
-    record, kept, found = read_record(place), read_steps(place), scalars(place / "tensorboard")
+    record, kept, found = RunFolder(place).record, RunFolder(place).steps, scalars(place / "tensorboard")
     assert found["loss"] == [(i, row[2]) for i, row in enumerate(kept, 1)]
     assert found["A_t"] == [(1, record["accuracy"][0][0]), (2, record["metrics"]["A_T"])]
     assert found["accuracy/task 01"] == [(1, record["accuracy"][0][0]), (2, record["accuracy"][1][0])]

@@ -26,12 +26,12 @@ from mdmt.cli.app import main
 from mdmt.cli.report import FIGURES
 from mdmt.experiments import comparison
 from mdmt.experiments.config import folder_of
-from mdmt.experiments.listing import find_runs
 from mdmt.experiments.resolve import configs_for, split_methods
+from mdmt.experiments.store import RunFolder, find_runs
 from mdmt.methods import METHODS
 from mdmt.report import charts, command, features, files, folders, heatmaps, page, sections, study, style, tsne
 from mdmt.report.server import server
-from support.run_folders import leave
+from support.run_folders import interrupt, leave
 
 EVIL = "<script>alert('x')</script>"
 
@@ -114,12 +114,12 @@ def test_what_cannot_be_shown_is_listed_with_its_reason(tmp_path):
         text = html(tmp_path)
     assert [run.folder for run in found.runs] == [shown]
     reasons = {one.folder: one.reason for one in absent}
-    assert reasons[made["no json"]] == "record.json cannot be used: record.json is damaged: it is no JSON object"
+    assert reasons[made["no json"]] == "record.json is damaged: it is no JSON object"
     assert reasons[made["no record"]] == "stopped or killed before its end; it left no checkpoint"
-    assert reasons[made["no config"]] == "config.json cannot be read: config.json is damaged: it is no JSON object"
-    assert reasons[made["infinite"]] == "record.json cannot be used: it has numbers that are not finite"
-    assert "record.json cannot be used" in reasons[made["ragged"]]
-    assert "record.json cannot be used" in reasons[made["list"]]
+    assert reasons[made["no config"]] == "config.json is damaged: it is no JSON object"
+    assert reasons[made["infinite"]] == "record.json is damaged: seconds is inf: it must be a number from 0 to 1e+12"
+    assert reasons[made["ragged"]] == "record.json is damaged: accuracy is not 3 x 3"
+    assert reasons[made["list"]] == "record.json is damaged: it is no JSON object"
     assert reasons[made["twice"]] == f"the same run as {shown}, which is shown"
     assert reasons[made["running"]] == "running now"
     assert [one.folder for one in absent if one.running] == [made["running"]]
@@ -144,10 +144,7 @@ def test_held_out_tasks_are_a_study_of_their_own_and_need_no_command(tmp_path):
 
 def test_a_run_says_how_far_it_came(tmp_path):
     folder = leave(tmp_path, "van")
-    (folder / "record.json").unlink()
-    (folder / "checkpoint").mkdir()
-    state = {"state": {"record": {"accuracy": [[0.5], [0.5, 0.5]]}}}
-    (folder / "checkpoint" / "state.json").write_text(json.dumps(state))
+    interrupt(folder, learned=2)
     (one,) = read(tmp_path)[1]
     assert one.reason.endswith("; 2 of 3 tasks learned at its last checkpoint")
 
@@ -156,9 +153,7 @@ def test_one_is_singular(tmp_path, capsys):
     for variant in ("van", "er"):
         leave(tmp_path, variant, tasks=1)
     folder = leave(tmp_path, "van", 1235, tasks=1)
-    (folder / "record.json").unlink()
-    (folder / "checkpoint").mkdir()
-    (folder / "checkpoint" / "state.json").write_text(json.dumps({"state": {"record": {"accuracy": []}}}))
+    interrupt(folder, learned=0)
     text = html(tmp_path)
     assert "0 of 1 task learned at its last checkpoint" in text
     assert re.search(r"van less er: [^<]*, 1 seed\b", text)
@@ -215,12 +210,12 @@ def test_angles_by_hand():
 
 
 def test_centres_are_weights_of_heads_or_means_of_features(tmp_path):
-    own = folders.read_run(leave(tmp_path, "van", benchmark="split-digits"))
+    own = folders.read_run(RunFolder(leave(tmp_path, "van", benchmark="split-digits")))
     names, centres, shared = features.class_centres(own)
     assert not shared
     assert names == [f"task {task}, class {number}" for task in (1, 2, 3) for number in (1, 2)]
     assert np.array_equal(centres, own.snapshots["head"][:, :-1])
-    common = folders.read_run(leave(tmp_path, "van"))
+    common = folders.read_run(RunFolder(leave(tmp_path, "van")))
     names, centres, shared = features.class_centres(common)
     assert shared
     assert len(names) == 6
@@ -326,9 +321,9 @@ def test_runs_without_snapshots_say_so(tmp_path):
         "head.0.0": kept["head.0.0"] * np.nan, "features.0.0.0": kept["features.0.0"],
     }.items():  # fmt: skip
         save_file({**kept, name: value}, path)
-        assert folders.read_run(folder).snapshots == {}, name
+        assert folders.read_run(RunFolder(folder)).snapshots == {}, name
     save_file(kept, path)
-    assert set(folders.read_run(folder).snapshots) == set(kept)
+    assert set(folders.read_run(RunFolder(folder)).snapshots) == set(kept)
 
 
 def test_long_streams_show_some_tasks():
@@ -560,7 +555,7 @@ def worst(monkeypatch):
 
 def test_a_metric_added_later_is_shown_of_old_runs(worst, tmp_path, capsys):
     old = Path(__file__).parent.parent / "fixtures" / "runs-0.1.0"
-    (folder,) = [run for run in find_runs(old) if (run / "record.json").exists()]
+    (folder,) = [run.path for run in find_runs(old) if run.has("record.json")]
     record = json.loads((folder / "record.json").read_text())
     assert "W_T" not in record["metrics"]
     value = f"{100 * min(record['accuracy'][-1]):.2f}"

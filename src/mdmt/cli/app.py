@@ -86,7 +86,7 @@ def _learn(config: RunConfig, out: str, fresh: bool, every: str | None, log: boo
     from mdmt.experiments import tensorboard
     from mdmt.experiments.config import folder_of
     from mdmt.experiments.run import run as run_one
-    from mdmt.experiments.store import read_steps
+    from mdmt.experiments.store import RunFolder
 
     folder = folder_of(config, out)
     with Progress(f"{config.label}, seed {config.seed}", quiet) as progress:
@@ -95,7 +95,7 @@ def _learn(config: RunConfig, out: str, fresh: bool, every: str | None, log: boo
             on_image=progress.image, tell=tell,
         )  # fmt: skip
     if log:
-        tensorboard.write_events(folder, record["accuracy"], read_steps(folder))
+        tensorboard.write_events(folder, record["accuracy"], RunFolder(folder).steps)
     return record
 
 

@@ -50,7 +50,7 @@ def report(
 ) -> None:
     """Write one HTML page of what runs found. Tables, every figure of the paper, drift, cost, differences."""
     folder = _folder(runs)
-    from mdmt.experiments.listing import find_runs
+    from mdmt.experiments.store import find_runs
     from mdmt.files import write_file
     from mdmt.report import files, page, study
 
@@ -138,10 +138,11 @@ def figure(name: str) -> Callable[..., None]:
 
 def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:
     """The files of a figure, from the runs that it shows."""
+    from mdmt.experiments.store import RunFolder
     from mdmt.report import files, page, study
     from mdmt.report.style import styles
 
-    studies, _ = study.read(runs)
+    studies, _ = study.read(RunFolder(run) for run in runs)
     if len(studies) != 1:
         raise Mistake(f"{name}: " + ("its methods must have one kind of head" if studies else "no run finished"))
     (drawn,) = page.drawings(studies, cache, compute=name in ("fig5", "fig6"))

@@ -22,11 +22,11 @@ def list_(
     """Every run under a folder, with its state, A_T, seconds of learning, size on disk and path."""
     from pathlib import Path
 
-    from mdmt.experiments.listing import describe, find_runs
+    from mdmt.experiments.store import find_runs
 
     if not Path(out).is_dir():
         raise Mistake(f"{out} is no folder: the runs lie where --out said, by default in runs")
-    found = [describe(folder) for folder in find_runs(out)]
+    found = [run.describe() for run in find_runs(out)]
     found.sort(key=lambda run: (run["benchmark"] is None, *(str(run[key]) for key in ("benchmark", "label", "path"))))
     if json:
         print(dumps({"runs": found}))
@@ -49,20 +49,19 @@ def show(
     ] = False,
 ) -> None:
     """One run: metrics, accuracies, drift, cost, versions and settings."""
-    from mdmt import steps
-    from mdmt.experiments.listing import describe, find_run
-    from mdmt.experiments.store import read_config, read_steps, record_so_far
+    from mdmt.experiments.measurements import steps_as_csv
+    from mdmt.experiments.store import find_run
 
     folder = find_run(run, out)
-    about = describe(folder)
+    about = folder.describe()
     if about["benchmark"] is None or about["state"] in ("damaged", "foreign"):
-        raise Mistake(f"{folder} cannot be shown: {about['state']}: {about['reason']}")
+        raise Mistake(f"{folder.path} cannot be shown: {about['state']}: {about['reason']}")
     if csv:
-        print(steps.as_csv(read_steps(folder)), end="")
+        print(steps_as_csv(folder.steps), end="")
         return
-    config, record = read_config(folder), record_so_far(folder)
+    config, record = folder.config, folder.record_so_far
     if json:
-        print(dumps({"path": str(folder), "config": config.to_json(), "record": record}))
+        print(dumps({"path": str(folder.path), "config": config.to_json(), "record": record}))
         return
     from mdmt.report.shown import show_run
 
@@ -76,19 +75,19 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Remove runs. One that a process is working on is refused."""
-    from mdmt.experiments import listing
+    from mdmt.experiments.store import find_run
 
-    folders = list(dict.fromkeys(listing.find_run(run, out) for run in runs))
-    for folder in folders:
-        about = listing.describe(folder)
+    folders = {folder.path: folder for folder in (find_run(run, out) for run in runs)}
+    for path, folder in folders.items():
+        about = folder.describe()
         try:
-            if not yes and not typer.confirm(f"remove {folder} ({about['state']}, {about['label']})?", err=True):
+            if not yes and not typer.confirm(f"remove {path} ({about['state']}, {about['label']})?", err=True):
                 continue
         except typer.Abort:
             typer.echo(err=True)  # the question's line ends here
-            raise Mistake(f"{folder} stays: nobody answered; --yes removes without asking") from None
-        listing.remove(folder)
-        print(f"removed {folder}")
+            raise Mistake(f"{path} stays: nobody answered; --yes removes without asking") from None
+        folder.remove()
+        print(f"removed {path}")
 
 
 def rerun(
@@ -100,11 +99,11 @@ def rerun(
     quiet: options.Quiet = False,
 ) -> None:
     """Do a run again: are the bits the same. Elsewhere; it says "same bits", or the first task and step that differ."""
-    from mdmt.experiments.listing import find_run
     from mdmt.experiments.rerun import rerun as run_again
+    from mdmt.experiments.store import find_run
 
     folder = find_run(run, out)
-    with Progress(f"again: {folder}", quiet or json) as progress:
+    with Progress(f"again: {folder.path}", quiet or json) as progress:
         answer = run_again(
             folder, data=data, weights=weights, on_step=progress.step, on_image=progress.image, tell=tell
         )

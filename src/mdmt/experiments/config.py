@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
-import unicodedata
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from mdmt.errors import Mistake
+import mdmt.experiments.gate as gate
 
 NEUTRAL: dict[str, Any] = {  # values at which a key does not count in the hash
     "threads": 1, "device": "cpu", "image_size": None, "subset": None, "weights": None,
@@ -79,12 +75,12 @@ class RunConfig:
 
         Keys of later versions are passed over; those that earlier versions lack are neutral.
         """
-        values = {**ABSENT, **content}
+        content = {**ABSENT, **content}
+        checked: dict[str, Any] = {}
         for field in fields(cls):
-            if field.name not in values:
-                raise Mistake(f"{field.name} is missing")
-            values[field.name] = CHECKS[field.name](field.name, values[field.name])
-        return cls(**{field.name: values[field.name] for field in fields(cls)})
+            value = gate.value_of(content, field.name)
+            checked[field.name] = CHECKS[field.name](field.name, value)
+        return cls(**checked)
 
 
 def folder_of(config: RunConfig, out: str | Path) -> Path:
@@ -93,151 +89,49 @@ def folder_of(config: RunConfig, out: str | Path) -> Path:
     return Path(out, config.benchmark, method, config.hash, str(config.seed))
 
 
-def printable(text: str) -> str:
-    """Text without what a terminal would obey: control characters are shown by their code.
-
-    >>> printable("a" + chr(27) + "[2J")
-    'a\\\\x1b[2J'
-    """
-    return "".join(ascii(letter)[1:-1] if unicodedata.category(letter) in CONTROL else letter for letter in text)
-
-
-# Control, direction marks and other invisible signs, halves of pairs, line and paragraph ends.
-CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")
-LONGEST = 1000  # of a text
-METHOD = r"[A-Za-z0-9][\w.-]*|[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
-
-Check = Callable[[str, Any], Any]  # from a key and its value to the value, or a Mistake
-
-
-def _refuse(key: str, value: Any, allowed: str) -> Mistake:
-    text = printable(repr(value))
-    return Mistake(f"{key} is {text if len(text) <= 40 else text[:37] + '...'}: it must be {allowed}")
-
-
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str) or len(value) > LONGEST:
-        raise _refuse(key, value, "a text")
-    return printable(value)
-
-
-def _path(key: str, value: Any) -> str:
-    if _text(key, value) != value:
-        raise _refuse(key, value, "a path without control characters")
-    return str(value)
-
-
-def _file_name(key: str, value: Any) -> str:
-    if _path(key, value) in ("", ".", "..") or len(value) > 100 or set(value) & set("/\\"):
-        raise _refuse(key, value, "a name, not a path")
-    return str(value)
-
-
-def _matching(pattern: str, allowed: str) -> Check:
-    def check(key: str, value: Any) -> str:
-        if not re.fullmatch(pattern, _path(key, value)):
-            raise _refuse(key, value, allowed)
-        return _file_name(key, value)
-
-    return check
-
-
-def _whole(least: int, most: int) -> Check:
-    def check(key: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise _refuse(key, value, f"a whole number from {least} to {most}")
-        return value
-
-    return check
-
-
-def _rate(key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _refuse(key, value, "a number")
-    if not 0 <= value <= 1e300:  # nor NaN
-        raise _refuse(key, value, "a finite number from 0")
-    return value  # as it is: an integer is hashed as one
-
-
-def _flag(key: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _refuse(key, value, "true or false")
-    return value
-
-
-def _or_null(check: Check) -> Check:
-    return lambda key, value: None if value is None else check(key, value)
-
-
-def _settings(key: str, value: Any) -> dict[str, Any]:
-    """Names with numbers, texts, true, false, null or lists of them."""
-    if not isinstance(value, dict):
-        raise _refuse(key, value, "an object of settings")
-    return {_name(key, name): _setting(f"{key}.{name}", part) for name, part in value.items()}
-
-
-def _setting(key: str, value: Any) -> Any:
-    if isinstance(value, list) and len(value) <= LONGEST:
-        return [_scalar(key, part) for part in value]
-    return _scalar(key, value)
-
-
-def _scalar(key: str, value: Any) -> Any:
-    if isinstance(value, str):
-        return _text(key, value)
-    if isinstance(value, int) and abs(value) > 2**63:
-        raise _refuse(key, value, "a smaller number")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _refuse(key, value, "a finite number")
-    if value is not None and not isinstance(value, bool | int | float):
-        raise _refuse(key, value, "a number, a text, true, false, null, or a list of them")
-    return value
-
-
 def _memory(key: str, value: Any) -> dict[str, Any]:
-    found = _settings(key, value)
-    counts = {name: count for name, count in found.items() if name != "policy"}
-    if "policy" not in found or not counts:
-        raise _refuse(key, value, "a policy with its size")
-    _name(f"{key}.policy", found["policy"])
-    for name, count in counts.items():
-        _whole(0, 10**9)(f"{key}.{name}", count)
-    return found
+    spec = gate.settings(key, value)
+    gate.name(f"{key}.policy", spec.get("policy"))
+    sizes = {name: size for name, size in spec.items() if name != "policy"}
+    if not sizes:
+        raise gate.refusal(key, value, "a policy and its size")
+    for name, size in sizes.items():
+        gate.whole(0, 10**9)(f"{key}.{name}", size)
+    return spec
 
 
 def _backbone(key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or set(value) != {"name", "arguments"}:
-        raise _refuse(key, value, "the name and the arguments of a network")
-    arguments = _settings(f"{key}.arguments", value["arguments"])
+        raise gate.refusal(key, value, "the name and the arguments of a network")
+    arguments = gate.settings(f"{key}.arguments", value["arguments"])
     for name, number in arguments.items():
-        _whole(1, 10**6)(f"{key}.{name}", number)
-    return {"name": _name(f"{key}.name", value["name"]), "arguments": arguments}
+        gate.whole(1, 10**6)(f"{key}.{name}", number)
+    return {"name": gate.name(f"{key}.name", value["name"]), "arguments": arguments}
 
 
-_name = _matching(r"[^\W\d]\w*", "a name")
-_sha256 = _matching("[0-9a-f]{64}", "the SHA-256 of a file")
+METHOD = r"[A-Za-z0-9][\w.-]*|[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
 
-CHECKS: dict[str, Check] = {
-    "benchmark": _file_name,
-    "tasks": _or_null(_whole(1, 10_000)),
-    "heads": _matching("shared|per-task", "shared or per-task"),
-    "method": _matching(METHOD, "the name of a method, or module:Class"),
-    "arguments": _settings,
+CHECKS: dict[str, gate.Check] = {
+    "benchmark": gate.file_name,
+    "tasks": gate.or_null(gate.whole(1, 10_000)),
+    "heads": gate.matching("shared|per-task", "shared or per-task"),
+    "method": gate.matching(METHOD, "the name of a method, or module:Class"),
+    "arguments": gate.settings,
     "memory": _memory,
     "backbone": _backbone,
-    "lr": _rate,
-    "batch": _whole(1, 10**9),
-    "epochs": _whole(1, 10**9),
-    "optimiser": _name,
-    "image_size": _or_null(_whole(1, 10_000)),
-    "subset": _or_null(_whole(1, 10**9)),
-    "weights": _or_null(_sha256),
-    "weights_file": _or_null(_path),
-    "data": _or_null(_path),
-    "cross_validation": _flag,
-    "source": _or_null(_sha256),
-    "seed": _whole(0, 2**63 - 1),
-    "threads": _whole(1, 1024),
-    "device": _matching(r"cpu|mps|cuda(:\d{1,3})?", "cpu, cuda or mps"),
-    "label": _text,
+    "lr": gate.number(),
+    "batch": gate.whole(1, 10**9),
+    "epochs": gate.whole(1, 10**9),
+    "optimiser": gate.name,
+    "image_size": gate.or_null(gate.whole(1, 10_000)),
+    "subset": gate.or_null(gate.whole(1, 10**9)),
+    "weights": gate.or_null(gate.sha256),
+    "weights_file": gate.or_null(gate.path),
+    "data": gate.or_null(gate.path),
+    "cross_validation": gate.flag,
+    "source": gate.or_null(gate.sha256),
+    "seed": gate.whole(0, 2**63 - 1),
+    "threads": gate.whole(1, 1024),
+    "device": gate.matching(r"cpu|mps|cuda(:\d{1,3})?", "cpu, cuda or mps"),
+    "label": gate.text,
 }

@@ -7,15 +7,14 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from mdmt import steps
 from mdmt.errors import Mistake
 from mdmt.experiments.config import folder_of
+from mdmt.experiments.measurements import Step
 from mdmt.experiments.resolve import file_sha256
 from mdmt.experiments.run import run
-from mdmt.experiments.store import RECORD, read_config, read_record, read_steps
+from mdmt.experiments.store import RECORD, RunFolder
 from mdmt.learner import OnStep
 from mdmt.record import versions
 from mdmt.words import count
@@ -25,7 +24,7 @@ Moments = dict[tuple[int, int, int, str], Any]  # task, step, order within the s
 
 
 def rerun(
-    folder: Path,
+    folder: RunFolder,
     *,
     data: str | None = None,
     weights: str | None = None,
@@ -38,27 +37,26 @@ def rerun(
     `data` and `weights` are for data and first weights that lie elsewhere now. Gives whether it is the same, the answer in
     words, where it differs first, and the versions that are others now.
     """
-    before = read_record(folder)
+    before = folder.finished_record
     if before is None:
-        state = f"has a damaged {RECORD}" if (folder / RECORD).exists() else "is not finished"
-        raise Mistake(f"{folder} {state}: finish it first, with the command that began it")
-    config = read_config(folder)
-    config = replace(config, data=data or config.data)
+        state = f"has a damaged {RECORD}" if folder.has(RECORD) else "is not finished"
+        raise Mistake(f"{folder.path} {state}: finish it first, with the command that began it")
+    config = replace(folder.config, data=data or folder.config.data)
     if weights is not None:
         if file_sha256(weights) != config.weights:
             raise Mistake(f"{weights} is not the file that the run started from: its content is another")
         config = replace(config, weights_file=weights)
-    kept = read_steps(folder)
+    kept = folder.steps
     with tempfile.TemporaryDirectory(prefix="mdmt-rerun-") as place:
         after = run(config, place, on_step=on_step, on_image=on_image, tell=tell)
-        again = read_steps(folder_of(config, place))
+        again = RunFolder(folder_of(config, place)).steps
     where = first_difference(moments(before, kept), moments(after, again))
     if where is not None and where["step"] == END:
         where["step"] = max((int(step) for task, step, *_ in again if task == where["task"]), default=0)
     if where is None and before["weights_sha256"] != after["weights_sha256"]:
         where = {"task": len(before["tasks"]), "step": None, "what": "the final weights", "then": None, "now": None}
     return {
-        "run": str(folder),
+        "run": str(folder.path),
         "same": where is None,
         "answer": in_words(where, before, after, kept),
         "difference": where,
@@ -70,7 +68,7 @@ def rerun(
     }
 
 
-def moments(record: dict[str, Any], kept: list[steps.Row]) -> Moments:
+def moments(record: dict[str, Any], kept: list[Step]) -> Moments:
     """All that a run measured and computed, by when that was; time aside."""
     found: Moments = {}
     for task, step, loss, gradient, _ in kept:
@@ -97,7 +95,7 @@ def first_difference(before: Moments, after: Moments) -> dict[str, Any] | None:
     return None
 
 
-def in_words(where: dict[str, Any] | None, before: dict[str, Any], after: dict[str, Any], kept: list[steps.Row]) -> str:
+def in_words(where: dict[str, Any] | None, before: dict[str, Any], after: dict[str, Any], kept: list[Step]) -> str:
     """One line for a person."""
     if where is None:
         length = f"{count('task', len(before['tasks']))}, {count('step', after['steps'])}"

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
-from safetensors.torch import save
 
 from mdmt import backbones, memory
 from mdmt.checkpoints import Checkpoints
-from mdmt.errors import Mistake, Stopped
-from mdmt.experiments import failure, store
+from mdmt.errors import Mistake, Stopped, summarise
 from mdmt.experiments.config import RunConfig, folder_of
 from mdmt.experiments.forecast import Forecast
 from mdmt.experiments.resolve import find_method, reduced, stream_for
-from mdmt.experiments.store import read_record
-from mdmt.files import write_file, write_json
+from mdmt.experiments.store import CHECKPOINT, MANIFESTS, RECORD, RunFolder
 from mdmt.learner import Learner
-from mdmt.state import MANIFEST, PREVIOUS
-from mdmt.steps import as_csv
 
 
 def go_on(fresh: bool) -> str:
@@ -49,22 +44,23 @@ def run(
     or the time between checkpoints. `tell` is told what a person should know: a damaged checkpoint or record, or that it
     will take more than an hour.
     """
-    folder = folder_of(config, out)
-    if not fresh and (done := read_record(folder)) is not None:
-        return done
-    with store.held(folder), asked_to_stop() as stop, failure.kept(folder, Stopped) as attempt:
-        checkpoints = Checkpoints(folder / store.CHECKPOINT, every)
+    path = folder_of(config, out)
+    if not fresh and (record := RunFolder(path).finished_record) is not None:
+        return record
+    folder = RunFolder(path)
+    with folder.lock(), asked_to_stop() as stop, failure_kept(folder) as attempt:
+        checkpoints = Checkpoints(path / CHECKPOINT, every)
         if fresh:
-            store.clear(folder)
-        elif (done := read_record(folder)) is not None:  # another process finished it meanwhile
-            return done
-        elif (folder / store.RECORD).exists() and tell is not None:
-            tell(f"{folder / store.RECORD} is damaged: the run is done again")
+            folder.clear()
+        elif (record := folder.finished_record) is not None:  # another process finished it meanwhile
+            return record
+        elif folder.has(RECORD) and tell is not None:
+            tell(f"{path / RECORD} is damaged: the run is done again")
         torch.set_num_threads(config.threads)
         stream = stream_for(config, **({"progress": on_image} if on_image and config.image_size else {}))
         learner = resumed(config, folder, tell)
         if learner is None:
-            write_json(folder / store.CONFIG, config.to_json())
+            folder.begin(config)
             learner = learner_for(config)
         attempt.learner = learner
         what = f"{config.benchmark}, {config.label}, seed {config.seed}"
@@ -74,18 +70,41 @@ def run(
             if stop.is_set():
                 checkpoints.write(learner)
                 place = f"task {learner.current + 1}, step {learner.done}"
-                raise Stopped(f"stopped at {place}; {go_on(fresh)} goes on from there ({folder})")
+                raise Stopped(f"stopped at {place}; {go_on(fresh)} goes on from there ({path})")
             forecast.after_step(learner)
             if on_step is not None:
                 on_step(learner)
 
         learned = learner.run(stream, on_step=after_step, checkpoint=checkpoints)
         record = {**learned.to_json(), "reduced": reduced(config, stream), "finished": True}
-        write_file(folder / store.SNAPSHOTS, save(learner.snapshots))
-        write_file(folder / store.STEPS, as_csv(learner.steps_kept).encode())
-        write_json(folder / store.RECORD, record)
-        shutil.rmtree(checkpoints.folder, ignore_errors=True)
+        snapshots = {name: tensor.numpy() for name, tensor in learner.snapshots.items()}
+        folder.finish(record, learner.steps_kept, snapshots)
         return record
+
+
+@dataclass
+class Attempt:
+    """A run that is going on; its learner says how far it came."""
+
+    learner: Learner | None = None
+
+
+@contextmanager
+def failure_kept(folder: RunFolder) -> Iterator[Attempt]:
+    """Write down what ends a run, with the task and the steps of it that were over; a stop is no failure."""
+    folder.forget_failure()
+    attempt = Attempt()
+    try:
+        yield attempt
+    except Stopped:
+        raise
+    except Exception as error:
+        learner = attempt.learner
+        if learner is None:
+            folder.fail(summarise(error), None, None)
+        else:
+            folder.fail(summarise(error), learner.current + 1, learner.done)
+        raise
 
 
 def learner_for(config: RunConfig) -> Learner:
@@ -106,17 +125,19 @@ def learner_for(config: RunConfig) -> Learner:
     )
 
 
-def resumed(config: RunConfig, folder: Path, tell: Callable[[str], None] | None) -> Learner | None:
+def resumed(config: RunConfig, folder: RunFolder, tell: Callable[[str], None] | None) -> Learner | None:
     """The learner of an unfinished run as its last good checkpoint has it; None where there is none."""
-    checkpoint = folder / store.CHECKPOINT
-    if not any((checkpoint / name).exists() for name in (MANIFEST, PREVIOUS)):
+    checkpoint = folder.path / CHECKPOINT
+    if not any((checkpoint / name).exists() for name in MANIFESTS):
         return None
     try:
-        there = store.read_config(folder)
+        same = (folder.config.hash, folder.config.seed) == (config.hash, config.seed)
     except Mistake:
-        there = None
-    if there is None or (there.hash, there.seed) != (config.hash, config.seed):
-        raise Mistake(f"{folder} holds a run of another configuration: use --fresh to start over, or another --out")
+        same = False
+    if not same:
+        raise Mistake(
+            f"{folder.path} holds a run of another configuration: use --fresh to start over, or another --out"
+        )
     method = find_method(config.method)(**config.arguments)
     try:
         return Learner.load(checkpoint, method=method, device=config.device, tell=tell)

@@ -71,14 +71,14 @@ def sweep(
     the loop early (Ctrl-C, `break`) stops the workers.
     """
     from mdmt.experiments.resolve import check_there
-    from mdmt.experiments.store import read_record
+    from mdmt.experiments.store import RunFolder
 
     tell = on_event or (lambda event: None)
     waiting: dict[Path, list[RunConfig]] = {}  # two variants may name the same run
     for config in configs:
         waiting.setdefault(folder_of(config, out), []).append(config)
     if not fresh:
-        done = {folder: record for folder in waiting if (record := read_record(folder)) is not None}
+        done = {folder: record for folder in waiting if (record := RunFolder(folder).finished_record) is not None}
         for folder, record in done.items():
             yield from (Outcome(config, record, read=True) for config in waiting.pop(folder))
     todo = list(waiting.values())

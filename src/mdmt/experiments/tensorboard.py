@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mdmt import steps
 from mdmt.errors import Mistake
+from mdmt.experiments.measurements import Step
 from mdmt.experiments.store import EVENTS
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def also(folder: Path, on_step: OnStep) -> OnStep:
     return both
 
 
-def write_events(folder: Path, accuracy: Rows, kept: list[steps.Row]) -> None:
+def write_events(folder: Path, accuracy: Rows, kept: list[Step]) -> None:
     """Write the files of the tasks that are over and have none yet, into the folder `tensorboard` of a run."""
     (folder / EVENTS).mkdir(parents=True, exist_ok=True)
     before = 0  # steps of earlier tasks

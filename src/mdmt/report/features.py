@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from mdmt.experiments.measurements import Snapshots
 from mdmt.report.charts import TASK, Chart, Series
-from mdmt.report.folders import Array, Run, Snapshots
+from mdmt.report.folders import Array, Run
 from mdmt.report.study import Entry, Study
 
 

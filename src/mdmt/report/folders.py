@@ -1,7 +1,4 @@
-"""One run folder: a finished run, or the reason why there is none.
-
-Whatever lies in a folder may be unfinished, damaged or not ours; nothing of it is trusted before it is checked.
-"""
+"""One run folder: a finished run, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -13,16 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdmt.errors import Mistake, summarise
+from mdmt.errors import Mistake
 from mdmt.experiments.config import RunConfig
-from mdmt.experiments.failure import reason_of
-from mdmt.experiments.store import CONFIG, DAMAGE, LOCK, RECORD, SNAPSHOTS, read_config, read_progress
-from mdmt.files import is_locked, read_json
-from mdmt.metrics import BETA, metrics_of
+from mdmt.experiments.gate import printable
+from mdmt.experiments.measurements import Snapshots
+from mdmt.experiments.store import CONFIG, RunFolder, State
+from mdmt.metrics import BETA
 from mdmt.words import count
 
 Array = NDArray[np.float64]
-Snapshots = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -51,15 +47,10 @@ class Run:
     @cached_property
     def snapshots(self) -> Snapshots:
         """Features and head along learning; empty where they are missing or damaged."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
         try:
-            found = load_file(self.folder / SNAPSHOTS)
-            check_snapshots(found)
-        except (OSError, SafetensorError, ValueError, KeyError, IndexError):
+            return RunFolder(self.folder).snapshots
+        except (Mistake, OSError):
             return {}
-        return found
 
 
 @dataclass(frozen=True)
@@ -72,78 +63,31 @@ class Absent:
     running: bool = False
 
 
-def read_run(folder: Path) -> Run | Absent:
+def read_run(folder: RunFolder) -> Run | Absent:
     """One run folder."""
-    if not any((folder / name).exists() for name in (CONFIG, RECORD)):
-        failed = reason_of(folder)
-        return Absent(folder, folder.name, f"failed: {failed}" if failed else "nothing is written yet", held(folder))
+    state = folder.state
+    if state.kind == "finished":
+        return Run(folder.path, folder.config, folder.record)
     try:
-        config = read_config(folder)
-    except (OSError, ValueError) as error:
-        return Absent(folder, folder.name, f"{CONFIG} cannot be read: {summarise(error)}")
-    try:
-        record = read_json(folder / RECORD)
-        run = Run(folder, config, record)
-        check_record(run)
-        record["metrics"] = metrics_of(record)
-    except FileNotFoundError:
-        return _unfinished(folder, config)
-    except DAMAGE as error:
-        return Absent(folder, config.name, f"{RECORD} cannot be used: {summarise(error)}")
-    return run
+        config = folder.config
+    except (Mistake, OSError):
+        name = printable(folder.path.name)
+        return Absent(folder.path, name, _reason(folder, state, None), state.kind == "running")
+    return Absent(folder.path, config.name, _reason(folder, state, config.tasks), state.kind == "running")
 
 
-def check_record(run: Run) -> None:
-    """Refuse what has other shapes than a finished record."""
-    record = run.record
-    if record["finished"] is not True:
-        raise Mistake("it does not say that the run finished")
-    size = len(record["tasks"])
-    if size < 1 or not all(isinstance(task["name"], str) for task in record["tasks"]):
-        raise Mistake("it has no tasks")
-    for name in ("accuracy", "drift"):
-        if getattr(run, name).shape != (size, size):
-            raise Mistake(f"{name} is not {size} x {size}")
-    numbers = [record["seconds"], record["memory_bytes"]]
-    values = np.concatenate(
-        [np.array(numbers, dtype=float), run.accuracy.ravel(), run.drift.ravel(), run.curve.ravel()]
-    )
-    if np.isinf(values).any() or np.isnan(values[: len(numbers)]).any():
-        raise Mistake("it has numbers that are not finite")
-
-
-def check_snapshots(found: Snapshots) -> None:
-    """Refuse tensors that do not fit each other."""
-    rows, width = found["head"].shape
-    if found["head_of_class"].shape != (rows,):
-        raise Mistake("head_of_class is not one number a row")
-    for name, value in found.items():
-        kind, *numbers = name.split(".")
-        if kind == "features":
-            labels = found[f"labels.{int(numbers[0])}"]
-            fits = (
-                value.shape == (len(labels), width - 1) and found[f"lengths.{'.'.join(numbers)}"].shape == labels.shape
-            )
-            fits &= labels.min() >= 0 and labels.max() < rows
-        else:
-            fits = kind != "head" or bool(value.shape[1] == width and np.isfinite(value).all())
-        if not fits:
-            raise Mistake(f"{name} does not fit the others")
-
-
-def _unfinished(folder: Path, config: RunConfig) -> Absent:
-    running = held(folder)
-    failed = reason_of(folder)
-    reason = "running now" if running else "stopped or killed before its end" if failed is None else f"failed: {failed}"
-    try:
-        done = len(read_progress(folder)["record"]["accuracy"])
-        total = "? tasks" if config.tasks is None else count("task", config.tasks)
-        reason += f"; {done} of {total} learned at its last checkpoint"
-    except DAMAGE:
-        reason += "" if running else "; it left no checkpoint"
-    return Absent(folder, config.name, reason, running)
-
-
-def held(folder: Path) -> bool:
-    """Whether a process is at work there: it holds the lock."""
-    return is_locked(folder / LOCK)
+def _reason(folder: RunFolder, state: State, tasks: int | None) -> str:
+    """Why a run has no result to show."""
+    if state.kind in ("damaged", "foreign") or not (folder.has(CONFIG) or state.kind == "failed"):
+        return state.reason
+    words = {
+        "running": "running now",
+        "stopped": "stopped or killed before its end",
+        "failed": f"failed: {state.reason}",
+    }
+    reason = words[state.kind]
+    if state.at is not None:
+        learned = state.at.task - state.at.of_task
+        total = "? tasks" if tasks is None else count("task", tasks)
+        return f"{reason}; {learned} of {total} learned at its last checkpoint"
+    return reason if state.kind == "running" or not folder.has(CONFIG) else f"{reason}; it left no checkpoint"

@@ -8,9 +8,8 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from mdmt.experiments.listing import find_runs
-from mdmt.experiments.store import CHECKPOINT, CONFIG, FAILED, RECORD
-from mdmt.report import folders, page, study
+from mdmt.experiments.store import CHECKPOINT, CONFIG, FAILED, RECORD, find_runs
+from mdmt.report import page, study
 
 HOST = "127.0.0.1"
 
@@ -28,11 +27,11 @@ class Watched:
         for folder in find_runs(self.runs):
             for name in (CONFIG, RECORD, FAILED, f"{CHECKPOINT}/state.json"):
                 try:
-                    found = (folder / name).stat()
+                    found = (folder.path / name).stat()
                 except OSError:
                     continue
-                parts.append(f"{folder / name} {found.st_mtime_ns} {found.st_size}")
-            parts.append(str(folders.held(folder)))
+                parts.append(f"{folder.path / name} {found.st_mtime_ns} {found.st_size}")
+            parts.append(str(folder.is_running))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def html(self) -> bytes:

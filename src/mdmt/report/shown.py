@@ -53,13 +53,15 @@ def _name(run: dict[str, Any], out: str) -> str:
 
 
 def _where(run: dict[str, Any]) -> str:
-    told = f"{run['state']}: {run['reason']}"
+    state = f"{run['state']}: {run['reason']}"
     if run["at"] is None:
-        return told
+        return state
     task, step = run["at"]["task"], run["at"]["step"]
     place = f"task {task}, step {step}" if run["at"]["of_task"] else f"the end of task {task}"
-    there = f"checkpoint at {place}; the same command goes on from there"
-    return f"{told}\n{there}" if run["reason"] else there
+    if run["state"] == "running":
+        return f"running: its last checkpoint is at {place}"
+    checkpoint = f"checkpoint at {place}; the same command goes on from there"
+    return f"{state}\n{checkpoint}" if run["reason"] else checkpoint
 
 
 def show_run(about: dict[str, Any], config: RunConfig, record: dict[str, Any] | None) -> None:

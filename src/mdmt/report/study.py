@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from mdmt.experiments.comparison import Row, row_of
+from mdmt.experiments.store import RunFolder
 from mdmt.report.folders import Absent, Run, read_run
 from mdmt.words import count
 
@@ -59,7 +59,7 @@ class Study:
         return [run for entry in self.entries for run in entry.runs]
 
 
-def read(folders: Iterable[Path]) -> tuple[list[Study], list[Absent]]:
+def read(folders: Iterable[RunFolder]) -> tuple[list[Study], list[Absent]]:
     """What run folders hold: studies in the order of their names, methods in the paper's."""
     absent: list[Absent] = []
     grouped: dict[tuple[str, ...], dict[tuple[str, str], dict[int, Run]]] = {}
@@ -68,10 +68,12 @@ def read(folders: Iterable[Path]) -> tuple[list[Study], list[Absent]]:
         if isinstance(found, Absent):
             absent.append(found)
             continue
-        seeds = grouped.setdefault(_stream(found), {}).setdefault((found.config.label, folder.parent.name), {})
+        seeds = grouped.setdefault(_stream(found), {}).setdefault((found.config.label, folder.path.parent.name), {})
         seed = found.config.seed
         if seed in seeds:
-            absent.append(Absent(folder, found.config.name, f"the same run as {seeds[seed].folder}, which is shown"))
+            absent.append(
+                Absent(folder.path, found.config.name, f"the same run as {seeds[seed].folder}, which is shown")
+            )
         seeds.setdefault(seed, found)
     return [_study(entries) for _, entries in sorted(grouped.items())], absent
 

@@ -1,0 +1,143 @@
+"""Checks of JSON that anybody may have written: types, ranges, names that are no paths, plain text.
+
+A check takes the key, for the message, and the value; it gives the value back or raises a Mistake.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+
+from mdmt.errors import Mistake
+
+Check = Callable[[str, Any], Any]
+
+# Control characters, marks that turn the direction or show nothing, halves of pairs, line ends.
+CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")
+LONGEST = 1000  # characters of a text, entries of a list
+HUGE = 1e100
+
+
+def printable(text: str) -> str:
+    """Text without what a terminal would obey: control characters are shown by their code.
+
+    >>> printable("a" + chr(27) + "[2J")
+    'a\\\\x1b[2J'
+    """
+    return "".join(ascii(letter)[1:-1] if unicodedata.category(letter) in CONTROL else letter for letter in text)
+
+
+def refusal(key: str, value: Any, allowed: str) -> Mistake:
+    """What to raise: it names the key, the value and what is allowed."""
+    shown = printable(repr(value)[:60])
+    if len(shown) > 40:
+        shown = shown[:37] + "..."
+    return Mistake(f"{key} is {shown}: it must be {allowed}")
+
+
+def value_of(content: dict[str, Any], key: str) -> Any:
+    """The value of a key that must be there."""
+    if key not in content:
+        raise Mistake(f"{key} is missing")
+    return content[key]
+
+
+def text(key: str, value: Any) -> str:
+    """Any text, made printable."""
+    if not isinstance(value, str) or len(value) > LONGEST:
+        raise refusal(key, value, "a text")
+    return printable(value)
+
+
+def path(key: str, value: Any) -> str:
+    """A text that must be printable as it is."""
+    if text(key, value) != value:
+        raise refusal(key, value, "a text without control characters")
+    return str(value)
+
+
+def file_name(key: str, value: Any) -> str:
+    """A name that leads nowhere else."""
+    if path(key, value) in ("", ".", "..") or len(value) > 100 or set(value) & set("/\\"):
+        raise refusal(key, value, "a name, not a path")
+    return str(value)
+
+
+def matching(pattern: str, allowed: str) -> Check:
+    """A short text of a given form."""
+
+    def check(key: str, value: Any) -> str:
+        if not re.fullmatch(pattern, path(key, value)):
+            raise refusal(key, value, allowed)
+        return file_name(key, value)
+
+    return check
+
+
+name = matching(r"[^\W\d]\w*", "a name")
+sha256 = matching("[0-9a-f]{64}", "the SHA-256 of a file")
+
+
+def whole(least: int, most: int) -> Check:
+    """A whole number in a range."""
+
+    def check(key: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise refusal(key, value, f"a whole number from {least} to {most}")
+        return value
+
+    return check
+
+
+def number(most: float = HUGE) -> Check:
+    """A finite number from 0; an integer stays one."""
+
+    def check(key: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise refusal(key, value, "a number")
+        if not 0 <= value <= most:  # nor NaN
+            raise refusal(key, value, f"a number from 0 to {most:g}")
+        return value
+
+    return check
+
+
+def flag(key: str, value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise refusal(key, value, "true or false")
+    return value
+
+
+def or_null(check: Check) -> Check:
+    """The same check, which null passes."""
+    return lambda key, value: None if value is None else check(key, value)
+
+
+def scalar(key: str, value: Any) -> Any:
+    """A number, a text, true, false or null."""
+    if isinstance(value, str):
+        return text(key, value)
+    if value is None or isinstance(value, bool):
+        return value
+    if not isinstance(value, int | float):
+        raise refusal(key, value, "a number, a text, true, false or null")
+    number()(key, abs(value))
+    return value
+
+
+def settings(key: str, value: Any) -> dict[str, Any]:
+    """Names with a setting each: a scalar, or lists and objects of them."""
+    if not isinstance(value, dict) or len(value) > LONGEST:
+        raise refusal(key, value, "an object of settings")
+    return {name(key, part): _setting(f"{key}.{part}", value[part], depth=3) for part in value}
+
+
+def _setting(key: str, value: Any, depth: int) -> Any:
+    if depth and isinstance(value, list) and len(value) <= LONGEST:
+        return [_setting(key, part, depth - 1) for part in value]
+    if depth and isinstance(value, dict) and len(value) <= LONGEST:
+        return {text(key, part): _setting(key, value[part], depth - 1) for part in value}
+    return scalar(key, value)
