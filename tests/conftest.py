@@ -1,6 +1,8 @@
 import pytest
 import torch
 
+from support.publisher import publish, server  # noqa: F401 (fixtures)
+
 
 @pytest.fixture(autouse=True)
 def one_thread():

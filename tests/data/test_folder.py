@@ -7,6 +7,7 @@ from PIL import Image
 
 import mdmt
 from mdmt.benchmarks.folder import folder, folder_task
+from support.helpers import mistake
 
 
 def picture(path, shade=100, size=(10, 8)):
@@ -28,13 +29,6 @@ def fill(place, tasks=("a birds", "b fish"), count=10):
             for i in range(count):
                 picture(place / task / f"kind {c}" / f"{i:02d}.{('jpg', 'png', 'JPEG')[i % 3]}", 20 + 90 * c + 10 * t)
     return place
-
-
-def error(call, *args, **more):
-    with pytest.raises(ValueError) as raised:
-        call(*args, **more)
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
 
 
 def test_class_folders_are_cut_80_to_20_whatever_the_seed(place):
@@ -73,7 +67,7 @@ def test_fewer_tasks_and_examples_are_named(place):
     stream = folder(1, 1, data=fill(place), image_size=8, subset=6)
     assert stream.reduced == {"tasks": 1, "subset": 6}
     assert torch.bincount(stream[0].train.labels).tolist() == [3, 3]
-    assert "tasks=3" in error(folder, 1, 3, data=place)
+    assert "tasks=3" in mistake(folder, 1, 3, data=place)
 
 
 def test_it_is_learned(place):
@@ -107,31 +101,31 @@ def test_mistakes_are_named_with_their_path(place):
     fill(place)
     bad = place / "a birds" / "kind 0" / "note.txt"
     bad.write_text("hello")
-    assert f"{bad} is not an image" in error(folder, 1, data=place)
+    assert f"{bad} is not an image" in mistake(folder, 1, data=place)
     bad.unlink()
 
     bad = place / "a birds" / "kind 0" / "text.png"
     bad.write_text("hello")
-    assert f"{bad} is not an image" in error(folder, 1, data=place)
+    assert f"{bad} is not an image" in mistake(folder, 1, data=place)
     bad.unlink()
 
     bad = picture(place / "b fish" / "kind 1" / "cut.jpg", size=(60, 60))
     bad.write_bytes(bad.read_bytes()[:-400])
-    assert f"{bad} is a broken image" in error(folder, 1, data=place)
+    assert f"{bad} is a broken image" in mistake(folder, 1, data=place)
     bad.unlink()
 
     bad = place / "a birds" / "kind 2"
     bad.mkdir()
-    assert f"{bad} is an empty class" in error(folder, 1, data=place)
+    assert f"{bad} is an empty class" in mistake(folder, 1, data=place)
     bad.rmdir()
 
     bad = place / "c"
     bad.mkdir()
-    assert f"{bad} is empty" in error(folder, 1, data=place)
+    assert f"{bad} is empty" in mistake(folder, 1, data=place)
     bad.rmdir()
 
     bad = picture(place / "A BIRDS" / "kind 0" / "0.png").parent.parent
-    assert "two tasks with one name" in (message := error(folder, 1, data=place))
+    assert "two tasks with one name" in (message := mistake(folder, 1, data=place))
     assert str(place) in message
     assert "A BIRDS" in message
     (bad / "kind 0" / "0.png").unlink()
@@ -139,30 +133,30 @@ def test_mistakes_are_named_with_their_path(place):
     bad.rmdir()
 
     bad = picture(place / "stray.png")
-    assert f"{bad} is a file where task folders stand" in error(folder, 1, data=place)
+    assert f"{bad} is a file where task folders stand" in mistake(folder, 1, data=place)
     bad.unlink()
 
     bad = picture(place / "a birds" / "kind 0" / "deeper" / "0.png").parent
-    assert f"{bad} is a folder inside the class" in error(folder, 1, data=place)
+    assert f"{bad} is a folder inside the class" in mistake(folder, 1, data=place)
 
 
 def test_mistakes_with_train_and_test(place):
     picture(place / "t" / "train" / "owl" / "0.png")
     picture(place / "t" / "test" / "kite" / "0.png")
-    assert f"{place / 't' / 'test' / 'kite'} is a class without training images" in error(folder, 1, data=place)
+    assert f"{place / 't' / 'test' / 'kite'} is a class without training images" in mistake(folder, 1, data=place)
     picture(place / "t" / "train" / "kite" / "0.png")
     assert len(folder(1, data=place)[0].test) == 1
     extra = picture(place / "t" / "val" / "kite" / "0.png").parent.parent
-    assert f"{extra} stands beside" in error(folder, 1, data=place)
+    assert f"{extra} stands beside" in mistake(folder, 1, data=place)
 
 
 def test_no_tasks_at_all(place):
-    assert "missing" in error(folder, 1, data=place)
+    assert "missing" in mistake(folder, 1, data=place)
     place.mkdir()
-    assert f"{place} is empty" in error(folder, 1, data=place)
+    assert f"{place} is empty" in mistake(folder, 1, data=place)
     picture(place / "cats" / "0.png")
-    assert "is a file where class folders stand" in error(folder, 1, data=place)
+    assert "is a file where class folders stand" in mistake(folder, 1, data=place)
     picture(place / "u" / "test" / "owl" / "0.png")
     (place / "cats" / "0.png").unlink()
     (place / "cats").rmdir()
-    assert f"{place / 'u' / 'train'} is missing" in error(folder, 1, data=place)
+    assert f"{place / 'u' / 'train'} is missing" in mistake(folder, 1, data=place)

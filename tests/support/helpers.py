@@ -2,10 +2,12 @@
 
 import dataclasses
 
+import pytest
 import torch
 
 import mdmt
 from mdmt import benchmarks
+from mdmt.errors import Mistake
 from mdmt.experiments.comparison import Row, mean_std
 from mdmt.experiments.presets import preset
 from mdmt.methods import METHODS
@@ -52,3 +54,11 @@ def some_row(**parts):
         "runs": ["a", "b"], "seconds": mean_std([1.0, 3.0]), "memory_bytes": 0,
     }  # fmt: skip
     return Row(**{**common, **parts})
+
+
+def mistake(call, *args, **more):
+    """The one line of the mistake that a call must raise."""
+    with pytest.raises(Mistake) as raised:
+        call(*args, **more)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)

@@ -1,0 +1,157 @@
+"""Images decoded once into a memory-mapped cache."""
+
+import json
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mdmt.data import images
+from mdmt.data.images import decode, load_images
+from support.formats import picture
+from support.helpers import mistake
+
+
+def some(folder, count, size=(12, 9)):
+    return [picture(folder / f"{i:05d}.png", i % 256, size) for i in range(count)]
+
+
+def test_images_are_decoded_once(tmp_path, monkeypatch):
+    paths, done = some(tmp_path / "in", 100), []
+    made = load_images(paths, 6, cache=tmp_path / "cache", progress=lambda n, total: done.append((n, total)), workers=3)
+    assert (made.pixels.shape, made.pixels.dtype, made.enlarged) == ((100, 3, 6, 6), torch.uint8, 0)
+    assert made.pixels[:, 0, 0, 0].tolist() == list(range(100))  # in the order given
+    assert made.pixels[7, :, 5, 5].tolist() == [7, 248, 7]
+    assert done[-1] == (100, 100)
+    assert made.pixels[torch.tensor([3, 99])].shape == (2, 3, 6, 6)
+    monkeypatch.setattr(images, "decode", None)
+    again = load_images(paths, 6, cache=tmp_path / "cache")
+    assert torch.equal(again.pixels, made.pixels)
+    again.pixels[0] = 99  # reaches neither the file nor the next reader
+    assert load_images(paths, 6, cache=tmp_path / "cache").pixels[0, 0, 0, 0] == 0
+    assert sorted(p.suffix for p in (tmp_path / "cache").iterdir()) == [".json", ".lock", ".u8"]
+
+
+def test_a_changed_image_or_size_is_another_cache(tmp_path):
+    paths = some(tmp_path / "in", 3)
+    first = load_images(paths, 4, cache=tmp_path / "cache")
+    assert load_images(paths, 20, cache=tmp_path / "cache").enlarged == 3
+    picture(paths[0], 200)
+    os.utime(paths[0], (1, 1))
+    assert load_images(paths, 4, cache=tmp_path / "cache").pixels[0, 0, 0, 0] == 200
+    assert first.pixels[0, 0, 0, 0] == 0
+    assert load_images(paths[::-1], 4, cache=tmp_path / "cache").pixels[2, 0, 0, 0] == 200
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "png", "gone"])
+def test_a_broken_image_leaves_no_cache(tmp_path, damage):
+    paths = some(tmp_path / "in", 70)
+    bad = paths[50]
+    if damage == "cut":
+        bad = paths[50] = picture(bad.with_suffix(".jpg"), 3, (99, 99))
+        bad.write_bytes(bad.read_bytes()[:-500])
+    elif damage == "text":
+        bad.write_text("not an image")
+    elif damage == "png":
+        bad.write_bytes(bad.read_bytes()[:45])
+    else:
+        bad.unlink()
+    message = mistake(load_images, paths, 6, cache=tmp_path / "cache")
+    assert message.startswith(f"{bad} is ")
+    assert not [p for p in (tmp_path / "cache").glob("*") if p.suffix != ".lock"]
+    picture(bad)
+    assert len(load_images(paths, 6, cache=tmp_path / "cache").pixels) == 70
+
+
+def test_an_unfinished_or_cut_cache_is_made_again(tmp_path):
+    paths = some(tmp_path / "in", 5)
+    load_images(paths, 6, cache=tmp_path / "cache")
+    (about,), (pixels,) = ((tmp_path / "cache").glob(f"*.{end}") for end in ("json", "u8"))
+    assert json.loads(about.read_text())["images"] == 5
+    about.unlink()
+    assert load_images(paths, 6, cache=tmp_path / "cache").pixels[4, 0, 0, 0] == 4
+    os.truncate(pixels, 50)
+    assert load_images(paths, 6, cache=tmp_path / "cache").pixels[4, 0, 0, 0] == 4
+    killed = pixels.with_name(f".{pixels.name}.1.tmp")
+    killed.write_bytes(b"half")
+    about.write_text("{")
+    assert load_images(paths, 6, cache=tmp_path / "cache").pixels[4, 0, 0, 0] == 4
+    assert not killed.exists()
+    (tmp_path / "file").write_text("")
+    assert "cannot store 0.0 GB of decoded images there" in mistake(
+        load_images, paths, 6, cache=tmp_path / "file" / "cache"
+    )
+
+
+def test_two_at_once_do_the_work_once(tmp_path, monkeypatch):
+    paths, calls = some(tmp_path / "in", 4), []
+
+    def slow(path, size):
+        calls.append(path)
+        time.sleep(0.02)
+        return decode(path, size)
+
+    monkeypatch.setattr(images, "decode", slow)
+    threads = [
+        threading.Thread(target=load_images, args=(paths, 6), kwargs={"cache": tmp_path / "c"}) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 4
+
+
+def test_every_kind_of_image_becomes_rgb(tmp_path):
+    for mode, colour in (
+        ("L", 60),
+        ("RGBA", (60, 60, 60, 9)),
+        ("P", 60),
+        ("LA", (60, 9)),
+        ("CMYK", (0, 0, 0, 195)),
+        ("1", 0),
+    ):
+        path = tmp_path / f"{mode}.{'jpg' if mode == 'CMYK' else 'png'}"
+        image = Image.new(mode, (5, 4), colour)
+        if mode == "P":
+            image.putpalette([60] * 768)
+        image.save(path, **({"transparency": 3} if mode == "P" else {}))
+        shade = 0 if mode == "1" else 60
+        assert decode(path, 3).pixels.tolist() == [[[shade] * 3] * 3] * 3, mode
+    Image.fromarray(np.full((4, 5), 60 * 256 + 3, np.uint16)).save(tmp_path / "16.png")
+    assert np.unique(decode(tmp_path / "16.png", 3).pixels).tolist() == [60]
+
+
+def test_a_photograph_is_turned_upright(tmp_path):
+    image = Image.new("RGB", (8, 4))
+    image.paste((255, 255, 255), (0, 0, 4, 4))  # its left half is white
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned a quarter clockwise: the top half is
+    image.save(tmp_path / "a.png", exif=exif)
+    pixels = decode(tmp_path / "a.png", 4).pixels
+    assert pixels[0, 0].tolist() == [255] * 4
+    assert pixels[0, 3].tolist() == [0] * 4
+
+
+def test_memory_does_not_grow_with_the_number_of_images(tmp_path, monkeypatch):
+    """No more than a few pieces are decoded ahead of what is written."""
+    one, written, ahead = picture(tmp_path / "a.png"), [0], []
+    decoded = []
+    monkeypatch.setattr(images, "decode", lambda path, size: (decoded.append(1), decode(path, size))[1])
+
+    def progress(done, total):
+        written[0] = done
+        ahead.append(len(decoded) - done)
+        time.sleep(0.001)
+
+    load_images([one] * 2000, 2, cache=tmp_path / "cache", progress=progress, workers=2)
+    assert max(ahead) <= 5 * images.PIECE
+
+
+def test_sizes_are_checked(tmp_path):
+    assert "image_size=0" in mistake(load_images, [tmp_path], 0)
+    assert "no images" in mistake(load_images, [], 5)
