@@ -1,4 +1,4 @@
-"""The items of a `torch.utils.data.Dataset`, gathered into one tensor and one list of labels."""
+"""A `torch.utils.data.Dataset` as arrays: one tensor of inputs and one list of labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mdmt.errors import Mistake
 
 
 def gather(where: str, dataset: Any) -> tuple[Tensor, list[Any]]:
-    """Inputs and labels of all items; an item that is not an (input, label) pair, or of another shape, is named."""
+    """Collect the inputs and labels of all items; a Mistake names an item that does not fit."""
     inputs: list[Tensor] = []
     labels: list[Any] = []
     for number, item in enumerate(_items(dataset)):
@@ -31,19 +31,19 @@ def gather(where: str, dataset: Any) -> tuple[Tensor, list[Any]]:
 
 
 def _items(dataset: Any) -> Iterator[Any]:
-    """Items by number where the data set has a length, else as they come."""
+    """Iterate by number if the data set has a length, else in its own order."""
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
         return (dataset[i] for i in range(len(dataset)))
     return iter(dataset)
 
 
 def _tensor(where: str, value: Any) -> Tensor:
-    """An input as a tensor; a PIL image as uint8 with its channels first."""
+    """Convert an input to a tensor; a PIL image to uint8 with its channels first."""
     if isinstance(value, Tensor):
         return value
     image = hasattr(value, "getbands")
     try:
-        tensor = torch.from_numpy(np.array(value))  # a copy: what an item shares with the data set may change
+        tensor = torch.from_numpy(np.array(value))  # a copy: the data set may reuse its memory
     except (TypeError, ValueError):
         raise Mistake(f"{where}: its input is a {type(value).__name__}, not numbers or an image") from None
     if image:
@@ -52,7 +52,7 @@ def _tensor(where: str, value: Any) -> Tensor:
 
 
 def _label(where: str, value: Any) -> Any:
-    """A label as a plain value."""
+    """Convert a label to a plain value."""
     if hasattr(value, "item"):
         try:
             value = value.item()

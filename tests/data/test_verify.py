@@ -211,7 +211,7 @@ def test_mnist_packed_anew(tmp_path, publish, server, monkeypatch):
     )
     path = tmp_path / "mnist" / "train-labels-idx1-ubyte.gz"
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), 1, mtime=9))
-    assert verify("mnist", tmp_path).comparison.reason.endswith("once unpacked; the .gz files were packed anew")
+    assert verify("mnist", tmp_path).comparison.reason.endswith("once unpacked; the .gz files were repacked")
 
 
 def test_substitutes_are_named(tmp_path, publish, server, capsys):

@@ -75,7 +75,10 @@ def fetch(
 
 @app.command()
 def verify(name: Name, data: Data = None, json: Json = False) -> None:
-    """Check the structure of a data set, and compare its bytes with the published ones."""
+    """Check the structure of a data set, and its bytes.
+
+    The bytes are compared with what the publisher says of them: checksums, or the archive.
+    """
     from mdmt.data.verify import verify as verify_one
 
     report = verify_one(name, data)

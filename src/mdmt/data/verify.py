@@ -186,7 +186,7 @@ def _compare_checksums(source: DataSet, location: Location) -> Comparison:
     published = {file.name: file for file in source.files}
     packed = [path for path in location.parts.values() if path.suffix == ".gz"]
     if any(difference(path, published[path.name]) is not None for path in packed):
-        reason = "by the md5 of each file once unpacked; the .gz files were packed anew"
+        reason = "by the md5 of each file once unpacked; the .gz files were repacked"
     else:
         reason = "by the md5 of each file"
     return Comparison("published", reason)
