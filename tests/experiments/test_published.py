@@ -3,10 +3,10 @@
 import pytest
 
 from mdmt.experiments.comparison import published_for
-from mdmt.experiments.paper import MARGINS, VARIANTS
+from mdmt.experiments.paper import VARIANTS
 from mdmt.experiments.resolve import resolve
 from mdmt.methods import METHODS
-from mdmt.published import published, table
+from mdmt.published import published, settings, table
 
 METRICS = ("A_T", "F_T", "LCA_10", "LTR")
 
@@ -73,11 +73,15 @@ def test_table_2_is_in_the_order_of_the_variants():
         0.6544, 0.6644, 0.6715, 0.6749, 0.6745, 0.6768, 0.6728, 0.6668, 0.6497, 0.6864,
     ]  # fmt: skip
     assert [row["distillation"] for row in rows] == [False, True, *[False] * 7, True]
-    assert tuple((row["task_margin"], row["class_margin"]) for row in rows[2:9]) == MARGINS
+    assert [(row["task_margin"], row["class_margin"]) for row in rows[2:9]] == [
+        (0.0, 0.0), (0.1, 0.0), (0.0, 0.01), (0.1, 0.01), (0.4, 0.01), (0.4, 0.05), (0.4, 0.1),
+    ]  # fmt: skip
     assert rows[9]["LTR"] == {"mean": 0.297, "std": 0.103}
     arguments = [resolve("split-cifar", variant).arguments for variant in VARIANTS]
     assert [a["distance"] != "none" for a in arguments] == [row["distillation"] for row in rows]
     assert [(a["head"], a["competitors"]) for a in arguments[:3]] == [("linear", "own")] * 2 + [("cosine", "released")]
+    margins = [(a["task_margin"], a["class_margin"]) for a in arguments[2:]]
+    assert margins == [(row["task_margin"], row["class_margin"]) for row in rows[2:]]
     assert resolve("split-cifar", VARIANTS[9]).arguments == resolve("split-cifar", "mdmt-r").arguments
 
 
@@ -87,6 +91,20 @@ def test_the_cost_table():
     assert rows["mdmt-r"]["inference_ms"]["split-cub"] == 90.47
     assert rows["mdmt-r"]["memory_training"] == "2*P+(B+M)*H+M*H_l"
     assert rows["gem"]["inference_ms"]["split-cifar"] is None
+
+
+@pytest.mark.parametrize("reading", ["code", "paper"])
+def test_the_published_settings_are_those_of_the_presets(reading):
+    for benchmark, rows in table("table1")["rows"].items():
+        assert set(table("settings")["rows"][benchmark]) == set(rows)
+        for method in rows:
+            own = "reading" in METHODS[method]().arguments
+            config = resolve(benchmark, method, reading=reading if own else None)
+            expected = settings(benchmark, method, reading if own else None)
+            assert {key: getattr(config, key) for key in expected} == expected
+            assert set(expected) == {
+                "tasks", "heads", "arguments", "memory", "lr", "batch", "epochs", "optimiser",
+            }  # fmt: skip
 
 
 @pytest.mark.parametrize(

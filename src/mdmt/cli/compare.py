@@ -100,8 +100,7 @@ def _compare(
     ablation: bool = False,
 ) -> None:
     """Check all that was asked, do the runs, print the rows."""
-    from mdmt.experiments.comparison import with_differences
-    from mdmt.experiments.paper import with_table_2
+    from mdmt.experiments.comparison import with_differences, with_table_2
     from mdmt.experiments.resolve import configs_for, find_row
     from mdmt.report.text import check_format
 

@@ -6,39 +6,17 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
 from mdmt.cli import options
 from mdmt.errors import Mistake
+from mdmt.experiments.paper import FIGURES
 from mdmt.words import count
 
 NEEDS = ("jinja2", "matplotlib", "sklearn")
 Runs = Annotated[str, typer.Argument(help="A folder of runs.")]
-
-
-class Figure(NamedTuple):
-    """A figure of the paper: the methods it shows, on what, with how many seeds, and the files it makes."""
-
-    methods: str
-    benchmark: str
-    seeds: int
-    parts: tuple[str, ...]
-    shows: str
-
-
-# The paper does not list the methods of Fig. 4 and 7: here they are all that learn task by task.
-SEQUENTIAL = "van,ewc,mas,rwalk,pi,mer,gem,a-gem,er,mega,mdmt-r"
-MARGINS = "mdmt-r[class_margin=0,distance=none,task_margin=0],mdmt-r[distance=none],mdmt-r"
-SHIFT = "a-gem,mega,mdmt-r[distance=none],mdmt-r"
-FIGURES = {
-    "fig3": Figure(MARGINS, "permuted-mnist", 1, ("fig3a", "fig3b"), "angles of features and class centres"),
-    "fig4": Figure(SEQUENTIAL, "split-cifar", 5, ("fig4",), "average accuracy along learning"),
-    "fig5": Figure("a-gem,mega,mdmt-r", "permuted-mnist", 1, ("fig5",), "three tasks after the last, by t-SNE"),
-    "fig6": Figure(SHIFT, "permuted-mnist", 1, ("fig6",), "task 1 along learning, by t-SNE"),
-    "fig7": Figure(SEQUENTIAL, "split-cifar", 5, ("fig7",), "how fast a new task is learned"),
-}
 
 
 def report(
@@ -131,8 +109,7 @@ def figure(name: str) -> Callable[..., None]:
         for path in _write(name, finished, Path(out, ".tsne"), Path(to, benchmark)):
             print(path)
 
-    shows = wanted.shows[0].upper() + wanted.shows[1:]
-    command.__doc__ = f"{shows}. Fig. {name[3:]} as SVG and PNG; runs that are missing are done first."
+    command.__doc__ = f"{wanted.title}. Fig. {name[3:]} as SVG and PNG; runs that are missing are done first."
     return command
 
 
@@ -147,7 +124,7 @@ def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:
         raise Mistake(f"{name}: " + ("its methods must have one kind of head" if studies else "no run finished"))
     (drawn,) = page.drawings(studies, cache, compute=name in ("fig5", "fig6"))
     place.mkdir(parents=True, exist_ok=True)
-    there = [part for part in FIGURES[name].parts if part in files.figure_names(drawn)]
+    there = [part for part in FIGURES[name].files if part in files.figure_names(drawn)]
     return [path for part in there for path in files.write_figure(drawn, part, styles(studies), place)]
 
 

@@ -12,8 +12,8 @@ from typer.core import TyperGroup
 
 from mdmt.cli import compare, cost, report
 from mdmt.errors import Mistake
+from mdmt.experiments.paper import BENCHMARKS, FIGURES
 
-BENCHMARK = "split-cifar"  # of every table that is not asked for on another
 PAPER: dict[str, Callable[..., None]] = {
     "table1": compare.compare,
     "table2": compare.ablate,
@@ -53,6 +53,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for name, command in PAPER.items():
-    app.command(name)(_on(BENCHMARK, command))
-for name in report.FIGURES:
+    app.command(name)(_on(BENCHMARKS[name], command))
+for name in FIGURES:
     app.command(name)(report.figure(name))

@@ -11,12 +11,12 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 import mdmt.metrics as metrics
 from mdmt.experiments.config import RunConfig, folder_of
+from mdmt.experiments.paper import ABLATION
 from mdmt.experiments.sweep import Event, Outcome, sweep
 from mdmt.metrics import A_T
-from mdmt.published import published
+from mdmt.published import published, settings, table
 
 RESULT = ("benchmark", "method", "label", "reading", "seeds", "reduced", "metrics", "published", "runs")
-PRESET = ("tasks", "heads", "arguments", "memory", "lr", "batch", "epochs", "optimiser")
 LEVEL = 0.95  # the confidence of an interval
 
 
@@ -219,14 +219,27 @@ def interval(values: list[float]) -> tuple[float, float] | None:
 
 
 def published_for(config: RunConfig) -> dict[str, Any] | None:
-    """The row of Table 1 for a config that has the preset's settings, in either reading of the paper; else None."""
+    """The row of Table 1 for a config that has its settings, in either reading of the paper; else None."""
     row = published(config.benchmark, config.method)
-    return row if row is not None and is_preset(config, config.method) else None
+    return row if row is not None and _has_published_settings(config, {}) else None
 
 
-def is_preset(config: RunConfig, variant: str) -> bool:
-    """Whether a config has the settings that the preset has for this variant."""
-    from mdmt.experiments.resolve import resolve
+def with_table_2(rows: Sequence[Row | None], configs: Sequence[Sequence[RunConfig]]) -> list[Row | None]:
+    """The rows of the variants of Table 2 with its values, where Table 1's stood."""
+    content = table("table2")
+    beside: list[Row | None] = []
+    for row, (config, *_), values, parts in zip(rows, configs, content["rows"], ABLATION, strict=True):
+        if row is None:
+            beside.append(None)
+            continue
+        same_benchmark = config.benchmark == content["benchmark"] and not row.reduced
+        fits = same_benchmark and _has_published_settings(config, parts)
+        beside.append(replace(row, published=values if fits else None))
+    return beside
 
-    usual = resolve(config.benchmark, variant, reading=config.arguments.get("reading"))
-    return all(getattr(config, key) == getattr(usual, key) for key in PRESET)
+
+def _has_published_settings(config: RunConfig, parts: dict[str, Any]) -> bool:
+    """Whether a config is that of the published runs but for these settings of the method."""
+    usual = settings(config.benchmark, config.method, config.arguments.get("reading"))
+    usual["arguments"] = {**usual["arguments"], **parts}
+    return all(getattr(config, key) == value for key, value in usual.items())

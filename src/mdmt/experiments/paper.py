@@ -1,43 +1,51 @@
-"""The ten rows of Table 2: what each part of MDMT-R is worth.
-
-The vanilla softmax is that of ordinary linear heads, each sample scored by its own head alone. The other rows have the
-cosine head, whose softmax crosses the domains, with margins (m_t, m_c); the last one is MDMT-R.
-"""
+"""What the paper shows, by name: its methods, its tables and its figures."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
-from mdmt.experiments.comparison import Row, is_preset
-from mdmt.experiments.config import RunConfig
 from mdmt.published import table
 
-MARGINS = ((0.0, 0.0), (0.1, 0.0), (0.0, 0.01), (0.1, 0.01), (0.4, 0.01), (0.4, 0.05), (0.4, 0.1))
+METHODS = tuple(table("table1")["rows"]["split-cifar"])  # the rows of Table 1, in its order
+BENCHMARKS = {"table1": "split-cifar", "table2": "split-cifar", "cost": "split-cifar"}  # unless another is named
 
 
-def _cosine(task_margin: float, class_margin: float, distance: str) -> str:
-    return f"mdmt-r[head=cosine,task_margin={task_margin},class_margin={class_margin},distance={distance}]"
+def _parts(row: dict[str, Any]) -> dict[str, Any]:
+    """The settings of MDMT-R that make a row of Table 2.
+
+    The vanilla softmax is that of ordinary linear heads, each sample scored by its own head alone. The
+    other rows have the cosine head, whose softmax crosses the domains, with margins (m_t, m_c).
+    """
+    distance = {"distance": "l1" if row["distillation"] else "none"}
+    if row["softmax"] == "vanilla":
+        return {"head": "linear", "competitors": "own", **distance}
+    return {"head": "cosine", **{name: row[name] for name in ("task_margin", "class_margin")}, **distance}
 
 
-VARIANTS = (
-    "mdmt-r[head=linear,competitors=own,distance=none]",
-    "mdmt-r[head=linear,competitors=own,distance=l1]",
-    *(_cosine(*margins, "none") for margins in MARGINS),
-    _cosine(0.1, 0.01, "l1"),
-)
+ABLATION = tuple(_parts(row) for row in table("table2")["rows"])  # the last row is MDMT-R itself
+VARIANTS = tuple(f"mdmt-r[{','.join(f'{key}={value}' for key, value in parts.items())}]" for parts in ABLATION)
 
 
-def with_table_2(rows: list[Row | None], configs: list[list[RunConfig]]) -> list[Row | None]:
-    """The rows of the ten variants with the published values of Table 2 instead of those of Table 1."""
-    return [
-        row and replace(row, published=None if row.reduced else published_for(configs[number][0], number))
-        for number, row in enumerate(rows)
-    ]
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the paper: the methods that it shows, on what, with how many seeds."""
+
+    methods: str
+    benchmark: str
+    seeds: int
+    files: tuple[str, ...]
+    title: str
 
 
-def published_for(config: RunConfig, number: int) -> dict[str, Any] | None:
-    """A row of Table 2, counted from 0; None on another benchmark, or with other settings than the preset's."""
-    content = table("table2")
-    row: dict[str, Any] = content["rows"][number]
-    return row if config.benchmark == content["benchmark"] and is_preset(config, VARIANTS[number]) else None
+# The paper does not list the methods of Fig. 4 and 7: here they are all that learn task by task.
+SEQUENTIAL = ",".join(name for name in METHODS if name != "joint")
+MARGINS = "mdmt-r[class_margin=0,distance=none,task_margin=0],mdmt-r[distance=none],mdmt-r"
+SHIFT = "a-gem,mega,mdmt-r[distance=none],mdmt-r"
+FIGURES = {
+    "fig3": Figure(MARGINS, "permuted-mnist", 1, ("fig3a", "fig3b"), "Angles of features and class centres"),
+    "fig4": Figure(SEQUENTIAL, "split-cifar", 5, ("fig4",), "Average accuracy along learning"),
+    "fig5": Figure("a-gem,mega,mdmt-r", "permuted-mnist", 1, ("fig5",), "Three tasks after the last, by t-SNE"),
+    "fig6": Figure(SHIFT, "permuted-mnist", 1, ("fig6",), "Task 1 along learning, by t-SNE"),
+    "fig7": Figure(SEQUENTIAL, "split-cifar", 5, ("fig7",), "How fast a new task is learned"),
+}

@@ -1,4 +1,4 @@
-"""The paper's numbers, as data: Tables 1 and 2, the cost table, and the accuracy matrices of its appendix."""
+"""The paper's numbers as data: Tables 1 and 2, the cost table, the accuracy matrices of its appendix, and its settings."""
 
 from __future__ import annotations
 
@@ -18,12 +18,25 @@ def published(benchmark: str, method: str) -> dict[str, Any] | None:
     >>> published("permuted-digits", "mdmt-r") is None
     True
     """
-    found: dict[str, Any] | None = table("table1")["rows"].get(benchmark, {}).get(method)
+    row: dict[str, Any] | None = table("table1")["rows"].get(benchmark, {}).get(method)
+    return row
+
+
+def settings(benchmark: str, method: str, reading: str | None = None) -> dict[str, Any]:
+    """The settings behind a row of Table 1, in one of the two readings of the paper.
+
+    >>> settings("split-cifar", "mdmt-r", "paper")["arguments"]["distance"]
+    'mse'
+    """
+    content = table("settings")
+    found = {**content["benchmarks"][benchmark], **content["rows"][benchmark][method]}
+    if reading == "paper":
+        found["arguments"] = {**found["arguments"], **content["paper"].get(method, {})}
     return found
 
 
 @cache
 def table(name: str) -> dict[str, Any]:
-    """One of `table1`, `table2`, `cost` and `matrices`, as it lies in the package; not to be changed."""
+    """One of `table1`, `table2`, `cost`, `matrices` and `settings`, as it lies in the package; not to be changed."""
     content: dict[str, Any] = json.loads((files("mdmt.published") / f"{name}.json").read_text())
     return content

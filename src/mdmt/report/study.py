@@ -10,12 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from mdmt.experiments.comparison import Row, row_of
+from mdmt.experiments.paper import METHODS
 from mdmt.experiments.store import RunFolder
 from mdmt.report.folders import Absent, Run, read_run
 from mdmt.words import count
-
-# The methods of the paper in its order; others follow them.
-ORDER = ("joint", "van", "ewc", "mas", "rwalk", "pi", "mer", "gem", "a-gem", "er", "mega", "mdmt-r")
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ def _study(entries: dict[tuple[str, str], dict[int, Run]]) -> Study:
         Entry(label if times[label] == 1 else f"{label} ({configuration[:6]})", [by_seed[s] for s in sorted(by_seed)])
         for (label, configuration), by_seed in entries.items()
     ]
-    made.sort(key=lambda e: (ORDER.index(e.method) if e.method in ORDER else len(ORDER), e.label))
+    made.sort(key=lambda e: (METHODS.index(e.method) if e.method in METHODS else len(METHODS), e.label))
     first = made[0].runs[0]
     return Study(
         first.config.benchmark, first.config.heads, len(first.record["tasks"]), _less(first), made

@@ -41,7 +41,7 @@ VARIABLES = {
     INK: "currentColor",
     GRID: "var(--line)",
 }
-METHODS = {
+METHODS = {  # one that is not here gets one of the others
     "joint": Style(GREY, ":", "*"),
     "van": Style(GREY, "--", "x"),
     "ewc": Style(BLUE, "--", "v"),
