@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 
 class Mistake(ValueError):
     """Something that the person who asked can mend; its text says what is wrong and what to do."""
@@ -20,6 +22,24 @@ EXPECTED = (
     FloatingPointError,
     OSError,
 )  # told in one line; anything else is a bug of ours, with its traceback
+
+
+def go_on(fresh: bool) -> str:
+    """What a person is to type after an interruption; --fresh would start over once more."""
+    return "the same command without --fresh" if fresh else "the same command"
+
+
+def ending(code: int) -> str:
+    """How a process ended, by its exit code; a negative one is that of a signal.
+
+    >>> ending(3), ending(-11), ending(-9)
+    ('ended with exit code 3', 'was ended by SIGSEGV', 'was ended by SIGKILL (out of memory?)')
+    """
+    if code >= 0:
+        return f"ended with exit code {code}"
+    names = {number.value: number.name for number in signal.Signals}
+    hint = " (out of memory?)" if code == -signal.SIGKILL else ""
+    return f"was ended by {names.get(-code, f'signal {-code}')}{hint}"
 
 
 def summarise(error: BaseException) -> str:

@@ -8,8 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean, pstdev
 
@@ -21,11 +19,12 @@ from mdmt.experiments import comparison
 from mdmt.experiments.config import folder_of
 from mdmt.experiments.paper import VARIANTS
 from mdmt.experiments.resolve import resolve
-from mdmt.experiments.sweep import Outcome, _ending, count, sweep
+from mdmt.experiments.sweep import Outcome, count, sweep
 from mdmt.published import published, table
 from mdmt.report import tables, text
 from support import run_folders
 from support.helpers import some_row
+from support.processes import MDMT, gone, offspring, soon, started
 
 SMALL = ["--tasks", "2", "--seeds", "2", "--set", "reference_batch=8", "--workers", "2", "--quiet"]
 METRICS = ("A_T", "F_T", "LCA_10", "LTR")
@@ -262,7 +261,7 @@ def test_help_loads_no_torch():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_stops_the_workers(number, tmp_path):
-    command = [sys.executable, "-m", "mdmt", "compare", "--methods", "gem", "--seeds", "2", "--workers", "2"]
+    command = [*MDMT, "compare", "--methods", "gem", "--seeds", "2", "--workers", "2"]
     with started([*command, "--out", str(tmp_path)], heeds_interrupts=number == signal.SIGINT) as process:
         assert "started" in process.stderr.readline()
         assert "started" in process.stderr.readline()
@@ -276,13 +275,11 @@ def test_an_interrupt_stops_the_workers(number, tmp_path):
 
 
 def test_workers_end_with_their_parent(tmp_path):
-    command = [sys.executable, "-m", "mdmt", "compare", "--methods", "gem", "--seeds", "1", "--out", str(tmp_path)]
+    command = [*MDMT, "compare", "--methods", "gem", "--seeds", "1", "--out", str(tmp_path)]
     with started(command) as process:
         assert "started" in process.stderr.readline()
         workers = children(process.pid, 1)
-        until = time.monotonic() + 60
-        while not list(tmp_path.glob("*/*/*/*/config.json")) and time.monotonic() < until:
-            time.sleep(0.1)
+        assert soon(lambda: list(tmp_path.glob("*/*/*/*/config.json")))
         process.kill()
         assert gone(workers)
         assert "Traceback" not in process.stderr.read()
@@ -290,11 +287,10 @@ def test_workers_end_with_their_parent(tmp_path):
 
 
 def test_an_interrupt_while_torch_is_loaded_is_one_line(tmp_path):
-    command = [sys.executable, "-m", "mdmt", "compare", "--methods", "van", "--seeds", "1", "--out", str(tmp_path)]
+    command = [*MDMT, "compare", "--methods", "van", "--seeds", "1", "--out", str(tmp_path)]
     with started(command, start_new_session=True) as process:
-        until = time.monotonic() + 60
-        while not any(map(loads_torch, servers := offspring(process.pid))) and time.monotonic() < until:
-            time.sleep(0.01)
+        assert soon(lambda: any(map(loads_torch, offspring(process.pid))))
+        servers = offspring(process.pid)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         _, err = process.communicate(timeout=60)
     assert err == "mdmt: interrupted; the same command goes on from there\n"
@@ -316,36 +312,16 @@ def test_a_worker_that_is_killed_is_a_failed_run_and_the_others_finish(tmp_path)
     assert outcomes["van"].record["finished"]
 
 
-@contextmanager
-def started(command, heeds_interrupts=True, **more):
-    """A process that is dead afterwards, whatever happened; what a script starts in the background heeds no SIGINT."""
-
-    def set_up():
-        signal.signal(signal.SIGINT, signal.default_int_handler if heeds_interrupts else signal.SIG_IGN)
-
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=set_up, **more) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def children(pid, number):
     """So many worker processes of a process, as soon as they are there."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
+
+    def workers():
         found = [worker for server in offspring(pid) for worker in offspring(server)]  # they are forked by a server
-        if len(found) == number:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not {number} workers")
+        return found if len(found) == number else None
 
-
-def offspring(pid):
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
-        return []
+    found = soon(workers)
+    assert found, f"not {number} workers"
+    return found
 
 
 def loads_torch(pid):
@@ -354,29 +330,10 @@ def loads_torch(pid):
     return "forkserver" in (about / "cmdline").read_text() and "libtorch" in (about / "maps").read_text()
 
 
-def gone(pids):
-    """Whether these processes end soon."""
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
-        if not any(alive(pid) for pid in pids):
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def test_the_number_of_workers():
     assert count(3) == 3
     assert count("auto") >= 1
     assert count("auto", threads=10_000) == 1
-    assert _ending(3) == "its process ended with exit code 3"
 
 
 def test_two_variants_that_name_the_same_run_share_it(tmp_path):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from mdmt.cli import catalog, compare, cost, data, options, report, reproduce, runs, tune
+from mdmt.cli.process import exit_code, in_child
 from mdmt.cli.progress import Progress, tell
-from mdmt.errors import EXPECTED, Mistake, Stopped, summarise
+from mdmt.errors import Mistake, go_on
 from mdmt.words import count
 
 if TYPE_CHECKING:
@@ -49,36 +49,40 @@ def run(
     quiet: options.Quiet = False,
 ) -> None:
     """Learn a stream of tasks and print A_T, F_T, LCA_10 and LTR."""
-    from mdmt.experiments import comparison, tensorboard
-    from mdmt.experiments.config import folder_of
-    from mdmt.experiments.resolve import parse_setting, resolve
 
-    settings = dict(parse_setting(text) for text in set_ or [])
-    configs = [
-        resolve(
-            benchmark, method, seed=seed + i, tasks=tasks, settings=settings, reading=reading, threads=threads, data=data,
-            image_size=image_size, subset=subset, weights=weights,
-        )
-        for i in range(seeds)
-    ]  # fmt: skip
-    if log not in (None, "tensorboard"):
-        raise Mistake(f"--log {log}: must be tensorboard; steps.csv and record.json are always written")
-    if log:
-        tensorboard.writer()  # refused before the run, not after
-    processes = compare.parse_workers(workers)
-    if seeds > 1:
-        _, failed = compare.run_all([configs], out, processes, checkpoint_every, fresh, quiet or json)
-        if failed:
-            raise Mistake(f"seed {failed[0]['seed']}: {failed[0]['reason']}")
-    records = [
-        _learn(config, out, fresh and seeds == 1, checkpoint_every, log is not None, quiet or json)
-        for config in configs
-    ]
-    row = comparison.row_of(configs, records, [str(folder_of(c, out)) for c in configs])
-    if json:
-        print(dumps(row.to_json(cost=False)))
-    else:
-        _print_table(row, records)
+    def work() -> None:
+        from mdmt.experiments import comparison, tensorboard
+        from mdmt.experiments.config import folder_of
+        from mdmt.experiments.resolve import parse_setting, resolve
+
+        settings = dict(parse_setting(text) for text in set_ or [])
+        configs = [
+            resolve(
+                benchmark, method, seed=seed + i, tasks=tasks, settings=settings, reading=reading, threads=threads, data=data,
+                image_size=image_size, subset=subset, weights=weights,
+            )
+            for i in range(seeds)
+        ]  # fmt: skip
+        if log not in (None, "tensorboard"):
+            raise Mistake(f"--log {log}: must be tensorboard; steps.csv and record.json are always written")
+        if log:
+            tensorboard.writer()  # refused before the run, not after
+        processes = compare.parse_workers(workers)
+        if seeds > 1:
+            _, failed = compare.run_all([configs], out, processes, checkpoint_every, fresh, quiet or json)
+            if failed:
+                raise Mistake(f"seed {failed[0]['seed']}: {failed[0]['reason']}")
+        records = [
+            _learn(config, out, fresh and seeds == 1, checkpoint_every, log is not None, quiet or json)
+            for config in configs
+        ]
+        row = comparison.row_of(configs, records, [str(folder_of(c, out)) for c in configs])
+        if json:
+            print(dumps(row.to_json(cost=False)))
+        else:
+            _print_table(row, records)
+
+    in_child(work, f"; {go_on(fresh)} goes on from the last checkpoint")
 
 
 def _learn(config: RunConfig, out: str, fresh: bool, every: str | None, log: bool, quiet: bool) -> dict[str, Any]:
@@ -115,15 +119,7 @@ app.add_typer(reproduce.app, name="reproduce")
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; a person's mistake is one line on stderr and exit code 2."""
-    try:
-        return app(args=arguments, prog_name="mdmt", standalone_mode=False) or 0
-    except Exception as error:
-        said = error.format_message() if hasattr(error, "format_message") else None  # typer's own
-        stopped = isinstance(error, Stopped)
-        if not (said is not None or stopped or isinstance(error, EXPECTED)) or os.environ.get("MDMT_TRACEBACK"):
-            raise
-        tell((str(error) if stopped else summarise(error)) if said is None else said or "see mdmt --help")
-        return 130 if stopped else 2
+    return exit_code(lambda: app(args=arguments, prog_name="mdmt", standalone_mode=False))
 
 
 def _print_table(row: Row, records: list[dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from mdmt.cli import options
 from mdmt.cli.progress import tell
-from mdmt.errors import Mistake, Stopped
+from mdmt.errors import Mistake, Stopped, go_on
 
 if TYPE_CHECKING:
     from mdmt.experiments.comparison import Failure, Row
@@ -137,7 +137,6 @@ def run_all(
     import mdmt.experiments.comparison as comparison
     from mdmt.checkpoints import parse_every
     from mdmt.cli.live import Live
-    from mdmt.experiments.run import go_on
 
     if every is not None:
         parse_every(every)  # refused here, not by every worker

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mdmt.cli import options
+from mdmt.cli.process import in_child
 from mdmt.cli.progress import Progress, tell
 from mdmt.errors import Mistake
 
@@ -99,19 +100,23 @@ def rerun(
     quiet: options.Quiet = False,
 ) -> None:
     """Do a run again: are the bits the same. Elsewhere; it says "same bits", or the first task and step that differ."""
-    from mdmt.experiments.rerun import rerun as run_again
-    from mdmt.experiments.store import find_run
 
-    folder = find_run(run, out)
-    with Progress(f"again: {folder.path}", quiet or json) as progress:
-        answer = run_again(
-            folder, data=data, weights=weights, on_step=progress.step, on_image=progress.image, tell=tell
-        )
-    if json:
-        print(dumps(answer))
-    else:
-        print(answer["answer"])
-        for name, (then, now) in answer["versions"].items():
-            print(f"{name} was {then}, is {now}: bits may differ between them")
-    if not answer["same"]:
-        raise typer.Exit(1)
+    def work() -> None:
+        from mdmt.experiments.rerun import rerun as run_again
+        from mdmt.experiments.store import find_run
+
+        folder = find_run(run, out)
+        with Progress(f"again: {folder.path}", quiet or json) as progress:
+            answer = run_again(
+                folder, data=data, weights=weights, on_step=progress.step, on_image=progress.image, tell=tell
+            )
+        if json:
+            print(dumps(answer))
+        else:
+            print(answer["answer"])
+            for name, (then, now) in answer["versions"].items():
+                print(f"{name} was {then}, is {now}: bits may differ between them")
+        if not answer["same"]:
+            raise typer.Exit(1)
+
+    in_child(work)

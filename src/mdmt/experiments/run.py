@@ -15,17 +15,12 @@ import torch
 
 from mdmt import backbones, memory
 from mdmt.checkpoints import Checkpoints
-from mdmt.errors import Mistake, Stopped, summarise
+from mdmt.errors import Mistake, Stopped, go_on, summarise
 from mdmt.experiments.config import RunConfig, folder_of
 from mdmt.experiments.forecast import Forecast
 from mdmt.experiments.resolve import find_method, reduced, stream_for
 from mdmt.experiments.store import CHECKPOINT, MANIFESTS, RECORD, RunFolder
 from mdmt.learner import Learner
-
-
-def go_on(fresh: bool) -> str:
-    """What a person is to type after an interruption; --fresh would start over once more."""
-    return "the same command without --fresh" if fresh else "the same command"
 
 
 def run(
@@ -67,7 +62,7 @@ def run(
         forecast = Forecast(what, sum(map(learner.steps_of, stream)), tell or (lambda line: None))
 
         def after_step(learner: Learner) -> None:
-            if stop.is_set():
+            if stop.requested:
                 checkpoints.write(learner)
                 place = f"task {learner.current + 1}, step {learner.done}"
                 raise Stopped(f"stopped at {place}; {go_on(fresh)} goes on from there ({path})")
@@ -145,22 +140,29 @@ def resumed(config: RunConfig, folder: RunFolder, tell: Callable[[str], None] | 
         raise Mistake(f"{damage}; no good checkpoint is left: use --fresh to start over") from None
 
 
+@dataclass
+class StopRequest:
+    """Whether a run was asked to stop. No threading.Event: its lock would block a handler that interrupts another."""
+
+    requested: bool = False
+
+
 @contextmanager
-def asked_to_stop() -> Iterator[threading.Event]:
-    """An event that is set by Ctrl-C or SIGTERM; a second Ctrl-C stops at once. Elsewhere than in the main thread: never."""
-    event = threading.Event()
+def asked_to_stop() -> Iterator[StopRequest]:
+    """A request that Ctrl-C or SIGTERM makes; a second Ctrl-C stops at once. Elsewhere than in the main thread: never."""
+    stop = StopRequest()
 
     def handle(number: int, _: FrameType | None) -> None:
-        if event.is_set() and number == signal.SIGINT:
+        if stop.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        event.set()
+        stop.requested = True
 
     if threading.current_thread() is not threading.main_thread():
-        yield event
+        yield stop
         return
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield event
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler or signal.SIG_DFL)

@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
-from mdmt.errors import summarise
+from mdmt.errors import ending, summarise
 from mdmt.experiments.config import RunConfig, folder_of
 
 PATIENCE = 10.0  # seconds that a stopped worker has to leave what it wants to leave
@@ -139,7 +139,7 @@ def _listen(worker: _Worker, tell: Callable[[Event], None]) -> bool:
     except (EOFError, OSError):
         worker.process.join()
         if worker.record is None and not worker.reason:
-            worker.reason = _ending(worker.process.exitcode or 0)
+            worker.reason = f"its process {ending(worker.process.exitcode or 0)}"
         worker.pipe.close()
         worker.process.close()
         return False
@@ -150,14 +150,6 @@ def _listen(worker: _Worker, tell: Callable[[Event], None]) -> bool:
     else:
         worker.reason = content
     return True
-
-
-def _ending(code: int) -> str:
-    """Why a process ended that said nothing."""
-    if code >= 0:
-        return f"its process ended with exit code {code}"
-    name = signal.Signals(-code).name
-    return f"its process was ended by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
 
 
 def _stop(running: list[_Worker]) -> None:
