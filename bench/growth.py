@@ -9,13 +9,13 @@ import statistics
 import time
 
 import torch
+from mdmt.opening import open_task
 
 import mdmt
 from mdmt.benchmarks import make
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import learner_for
 from mdmt.methods import METHODS
-from mdmt.opening import open_task
 
 ROUNDS, STEPS = 20, 10
 

@@ -9,11 +9,11 @@ import statistics
 import time
 
 import torch
+from mdmt.opening import open_task
 from torch import nn
 
 import mdmt
 from mdmt.benchmarks import make
-from mdmt.opening import open_task
 
 ROUNDS, STEPS = 15, 40
 
@@ -46,13 +46,13 @@ def learner_step(method: mdmt.Method):
         nonlocal batches
         batch = next(batches, None)
         if batch is None:
-            learner.done = 0
+            learner.step_in_task = 0
             batches = learner._batches(stream[1])
             batch = next(batches)
         learner.method.step(batch)
         if learner.method.uses_memory:
             learner.memory.observe(learner.with_features(batch))
-        learner.done += 1
+        learner.step_in_task += 1
 
     return step
 

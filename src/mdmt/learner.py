@@ -4,38 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mdmt import evaluation, opening, saving, snapshots, steps
+import mdmt.backbones as backbones
+import mdmt.checkpoints as checkpoints
+import mdmt.memory as memories
 from mdmt.checkpoints import Checkpoints
 from mdmt.errors import Mistake
+from mdmt.heads import Heads, LearnedTask
 from mdmt.memory import Memory, Ring
-from mdmt.methods import MDMTR
+from mdmt.methods import MDMTR, METHODS
 from mdmt.methods.base import Method
-from mdmt.model import Model
+from mdmt.model import Model, Normalisation
+from mdmt.optimiser import Optimiser
 from mdmt.record import Record
-from mdmt.state import write_state
-from mdmt.tasks import Batch, Examples, Heads, Stream, Task
+from mdmt.recorder import Recorder, best
+from mdmt.tasks import Batch, HeadKind, Stream, Task
 
 OnStep = Callable[["Learner"], None]
-
-
-@dataclass
-class Learned:
-    """A task the learner knows: its name, its classes and the rows of the head that stand for them."""
-
-    name: str
-    classes: tuple[Hashable, ...]
-    rows: Tensor
 
 
 class Learner:
@@ -56,7 +49,7 @@ class Learner:
         epochs: int = 1,
         optimiser: str = "SGD",
         optimiser_arguments: dict[str, Any] | None = None,
-        heads: Heads | None = None,
+        heads: HeadKind | None = None,
         outputs: int = 0,
         scale: float | None = None,
         mean: Tensor | None = None,
@@ -67,84 +60,77 @@ class Learner:
         self.backbone = backbone
         self.method = MDMTR() if method is None else method
         self.memory = Ring() if memory is None else memory
-        self.lr, self.batch, self.epochs = _positive("lr", lr), _count("batch", batch), _count("epochs", epochs)
-        if not (isinstance(optimiser, str) and isinstance(getattr(torch.optim, optimiser, None), type)):
-            raise Mistake(
-                f"optimiser={optimiser!r}: must be the name of a class of torch.optim, such as 'SGD' or 'Adam'"
-            )
-        self.optimiser_name, self.optimiser_arguments = optimiser, optimiser_arguments or {}
-        if heads not in (None, "shared", "per-task"):
-            raise Mistake(f"heads={heads!r}: must be 'shared' or 'per-task'")
-        self.heads, self.outputs, self.scale, self.mean, self.per_class = heads, outputs, scale, mean, per_class
-        self.seed, self.device = seed, torch.device(device)
         self.memory.seed(seed)
-
-        self.record = Record()
-        self.tasks: list[Learned] = []
+        self.optimiser = Optimiser(optimiser, lr, optimiser_arguments)
+        self.batch = _count("batch", batch)
+        self.epochs = _count("epochs", epochs)
+        self.heads = Heads(heads, outputs, device)
+        self.normalisation = Normalisation(scale, mean)
+        self.recorder = Recorder(self.heads, per_class=per_class)
+        self.seed = seed
+        self.device = torch.device(device)
+        self.network: Model | None = None  # takes shape with the first task
         self.task: Task | None = None  # the task being learned
-        self.open: str | None = None  # its name, also after an interruption
-        self.done = 0  # steps of that task that are over
-        self.planned = 0  # tasks of the stream being run
-        self.saved = ""  # which checkpoint is the last, and where
-        self.known: dict[str, Task] = {}  # tasks with test examples that this process has seen or was told of
-        self.right_after: dict[str, Tensor] = {}  # features of each task's sample right after it was learned
-        self.snapshots: dict[str, Tensor] = {}  # what figures need, when a stream is run
-        self.steps_kept: list[steps.Row] = []  # loss and gradient of its steps, when a stream is run
-        self.told: dict[str, float] = {}  # what this step computed
-        self.input: tuple[list[int], str] = ([], "")  # shape and kind of an input
-        self.network: Model | None = None
-        self.optimiser: torch.optim.Optimizer | None = None  # plain SGD needs none, and torch's takes a second to load
-        self._random = torch.Generator().manual_seed(seed).get_state()  # what a user's dropout reads
+        self.task_name: str | None = None  # its name, also after an interruption
+        self.step_in_task = 0  # steps of that task that are over
+        self.losses: list[Tensor] = []  # of this step, not yet checked
+        self.last_checkpoint = ""  # its place and folder, in words
+        self.random = torch.Generator().manual_seed(seed).get_state()  # what a user's dropout reads
 
     # Learning.
 
     def learn(
-        self, task: Task, *, on_step: OnStep | None = None, checkpoint: str | Path | Checkpoints | None = None
+        self,
+        task: Task,
+        *,
+        earlier: Iterable[Task] = (),
+        on_step: OnStep | None = None,
+        checkpoint: str | Path | Checkpoints | None = None,
     ) -> None:
         """Learn one task, then evaluate (Algorithm 1, Train).
 
         Interrupted, it goes on with the same task where it stopped. `on_step` is called after every step. With a
         `checkpoint` folder the state is written there now and then: after a crash, `Learner.load` it and learn on.
+        A learner that was loaded has no test examples: `earlier` hands those of the tasks it knows back to it.
         """
-        checkpoints = Checkpoints(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
-        if self.open is None:
-            opening.open_task(self, task)
-        elif self.open != task.name:
-            raise Mistake(
-                f"task {self.open!r} was interrupted at step {self.done}: learn it to its end before {task.name!r}"
-            )
-        self.known.update({part.name: part for part in task.parts if part.test is not None})
-        with self._own_randomness():
-            self.task = task
-            self.model.backbone.train()
+        folder = Checkpoints(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
+        self._open(task, earlier)
+        last = self.steps_of(task)
+        with self._learning(task):
             for batch in self._batches(task):
-                evaluation.follow_curve(self, task)
-                self.told = {}
-                with self._clock():
-                    self.method.step(batch)
-                    if self.method.uses_memory and self.memory.observes:
-                        self.memory.observe(self.with_features(batch))
-                    self.method.after_step(batch)
-                self.done += 1
-                self.record.steps += 1
-                if self.planned:
-                    steps.keep(self)
-                if checkpoints is not None:
-                    checkpoints.after_step(self)
+                self.recorder.before_step(task, self.step_in_task, self.model)
+                self.step(batch)
+                self.step_in_task += 1
+                self.recorder.after_step(self.step_in_task, last)
+                if folder is not None:
+                    folder.after_step(self, self.record.steps)
                 if on_step is not None:
                     on_step(self)
-            evaluation.follow_curve(self, task)
-            with self._clock():
-                self.method.end_task()
-                if self.method.uses_memory:
-                    labels = self.tasks[self.current].rows[task.train.labels]
-                    self.memory.close_task(labels, lambda index: self.with_features(self.read(task, index)))
-        self.open = self.task = None
-        evaluation.measure(self)
-        if self.planned:
-            snapshots.snapshot(self)
-        if checkpoints is not None:
-            checkpoints.write(self)
+            self.recorder.before_step(task, self.step_in_task, self.model)
+            self._close(task)
+        self.recorder.after_task(self.model, self.memory)
+        if folder is not None:
+            folder.write(self)
+
+    def step(self, batch: Batch) -> None:
+        """One step of Algorithm 1: learn the mini-batch, then show it to the memory."""
+        self.losses = []
+        with self.recorder.clock(), self.model.lock:
+            self.method.step(batch)
+            if self.method.uses_memory and self.memory.observes:
+                self.memory.observe(self.with_features(batch))
+            self.method.after_step(batch)
+
+    def apply(self, gradient: Tensor) -> None:
+        """One step of the optimiser against a gradient; what is not finite stops it before anything changes."""
+        *losses, total = torch.stack([*self.losses, gradient.sum()]).tolist()  # one synchronisation
+        self.losses = []
+        self.recorder.step_stats = {"loss": losses[-1] if losses else math.nan, "gradient": total}
+        if not all(map(math.isfinite, losses)):
+            self._stop("loss")
+        if not math.isfinite(total):
+            self._stop("gradient")
+        self.optimiser.step(gradient)
 
     def run(
         self, stream: Stream, *, on_step: OnStep | None = None, checkpoint: str | Path | Checkpoints | None = None
@@ -152,41 +138,35 @@ class Learner:
         """Learn every task of a stream that was not learned yet, and give the record."""
         stream = self.method.arrange(stream)
         if self.network is None:
-            self.heads, self.per_class = self.heads or stream.heads, stream.per_class
-            self.outputs = self.outputs or stream.outputs
-            self.scale = stream.scale if self.scale is None else self.scale
-            self.mean = stream.mean if self.mean is None else self.mean
-        learned = {t.name for t in self.tasks} if self.open is None else {t.name for t in self.tasks} - {self.open}
-        tested = [part for task in stream for part in task.parts if part.test is not None]
-        self.known.update({t.name: t for t in tested if stream.evaluate == "all" or t.name in learned})
-        self.planned = sum(len(task.parts) for task in stream)
-        for task in stream:
-            if task.name == self.open or not learned.issuperset(part.name for part in task.parts):
-                self.learn(task, on_step=on_step, checkpoint=checkpoint)
+            self._follow(stream)
+        learned = set(self.heads.names) - {self.task_name}
+        parts = [part for task in stream for part in task.parts]
+        self.recorder.know(part for part in parts if stream.evaluate == "all" or part.name in learned)
+        self.recorder.begin_stream(len({*self.heads.names, *(part.name for part in parts)}))
+        try:
+            for task in stream:
+                if task.name == self.task_name or not learned.issuperset(part.name for part in task.parts):
+                    self.learn(task, on_step=on_step, checkpoint=checkpoint)
+        finally:
+            self.recorder.end_stream()
         return self.record
 
-    def apply(self, gradient: Tensor) -> None:
-        """One step of the optimiser against a gradient."""
-        self.check_finite("gradient", gradient)
-        if self.optimiser is None:
-            self.model.flat.data.add_(gradient, alpha=-self.lr)
-        else:
-            self.model.flat.grad = gradient
-            self.optimiser.step()
+    # What a learner knows.
 
-    def check_finite(self, what: str, value: Tensor) -> None:
-        """Stop at once when a number is no longer finite."""
-        self.told[what] = value.sum().item()
-        if not math.isfinite(self.told[what]):
-            raise FloatingPointError(
-                f"task {self.open!r}, step {self.done}: the {what} is not finite; "
-                f"a smaller learning rate may help (lr={self.lr}){self.saved and f'; the last good state is {self.saved}'}"
-            )
+    @property
+    def record(self) -> Record:
+        """What was measured."""
+        return self.recorder.record
+
+    @property
+    def tasks(self) -> list[LearnedTask]:
+        """The tasks learned so far, with the one being learned."""
+        return self.heads.tasks
 
     @property
     def current(self) -> int:
         """The number of the task being learned, or of the last one; from 0."""
-        return len(self.tasks) - 1
+        return len(self.heads.tasks) - 1
 
     @property
     def model(self) -> Model:
@@ -195,55 +175,39 @@ class Learner:
             raise Mistake("this learner has not learned anything yet: call learn(task) first")
         return self.network
 
+    @property
+    def place(self) -> str:
+        """The task and step it has reached, in words."""
+        return f"task {self.heads.names[-1]!r}, step {self.step_in_task}"
+
+    def steps_of(self, task: Task) -> int:
+        """How many steps a task takes."""
+        return self.epochs * math.ceil(task.size / self.batch)
+
     # Evaluation.
 
     def evaluate(self, task: Task) -> tuple[float, float] | None:
         """Accuracy on a task's test examples with the task given, and with all seen heads competing."""
-        return evaluation.accuracies(self, task)
+        return self.recorder.accuracies(task, self.model)
 
     def predict(self, x: Any, task: str | None = None) -> list[Hashable]:
         """The class of each input: among those of a task, or, without one, among all that were learned."""
-        model, features = self.model, self.features(x)
-        if task is not None and task not in (names := [t.name for t in self.tasks]):
-            raise Mistake(f"task {task!r} was not learned; the learned ones are {', '.join(map(repr, names))}")
-        rows = next((t.rows for t in self.tasks if t.name == task), None)
+        model = self.model
         with model.evaluating():
-            scores = model.scores(features)
-            chosen = evaluation.best(scores, model.head_of_class >= 0 if rows is None else model.only(rows))
-        classes = {row: c for t in self.tasks for c, row in zip(t.classes, t.rows.tolist(), strict=True)}
-        return [classes[row] for row in chosen.tolist()]
+            features = self.features(x)
+            allowed = model.head_of_class >= 0
+            if task is not None:
+                allowed = model.only(self.heads.tasks[self.heads.number(task)].rows)
+            return self.heads.class_names(best(model.scores(features), allowed))
 
     def features(self, x: Any) -> Tensor:
         """The feature vector of each input."""
         inputs = torch.as_tensor(x)
         inputs = inputs.float() if inputs.dtype == torch.float64 else inputs
-        if self.network is not None:
-            self.check_inputs("inputs", inputs)
+        self.model.check_inputs("inputs", inputs)
         if inputs.dtype.is_floating_point and not bool(torch.isfinite(inputs).all()):
             raise Mistake("inputs have NaN or infinite values; remove or repair them")
-        return evaluation.features(self, inputs)
-
-    # Saving.
-
-    def save(self, folder: str | Path) -> None:
-        """Save everything: weights, statistics, method, memory, record and position; whole or not at all."""
-        write_state(folder, *saving.learner_state(self))
-
-    @classmethod
-    def load(
-        cls,
-        folder: str | Path,
-        *,
-        backbone: nn.Module | None = None,
-        method: Method | None = None,
-        device: str = "cpu",
-        tell: Callable[[str], None] | None = None,
-    ) -> Learner:
-        """Load what `save` or a checkpoint saved. A backbone or method that is not one of mdmt's own has to be given.
-
-        `tell` is called with a line when the last checkpoint is damaged and the one before is used.
-        """
-        return saving.load_learner(cls, folder, backbone, method, device, tell)
+        return self.model.embed(inputs)
 
     # Reading examples.
 
@@ -255,9 +219,9 @@ class Learner:
             inside = index if len(task.parts) == 1 else index[(index >= start) & (index < start + count)] - start
             start += count
             if len(inside):
-                number = next(i for i, t in enumerate(self.tasks) if t.name == part.name)
-                labels = self.tasks[number].rows[part.train.labels[inside].to(self.device)]
-                inputs = self.shown(part, part.train, inside)
+                number = self.heads.number(part.name)
+                labels = self.heads.tasks[number].rows[part.train.labels[inside].to(self.device)]
+                inputs = part.inputs("train", inside).to(self.device)
                 pieces.append(Batch(inputs, labels, torch.full_like(labels, number)))
         return pieces[0] if len(pieces) == 1 else Batch.joined(pieces)
 
@@ -268,11 +232,6 @@ class Learner:
         picked = np.random.default_rng([self.seed, 3, self.current]).permutation(total)[:count]
         return torch.from_numpy(picked)
 
-    def shown(self, task: Task, examples: Examples, index: Tensor) -> Tensor:
-        """Inputs as the network sees them: the task's view applied."""
-        inputs = examples.inputs[index]
-        return (inputs if task.view is None else task.view(inputs)).to(self.device)
-
     def with_features(self, batch: Batch) -> Batch:
         """The batch with its representations F, when the method wants them stored."""
         if not self.method.stores_features:
@@ -280,82 +239,214 @@ class Learner:
         with torch.no_grad():
             return dataclasses.replace(batch, features=self.method.represent(batch))
 
-    def rows_of(self, task: Task) -> Tensor | None:
-        """The rows of the head that stand for a task's classes, None where there are none."""
-        for learned in self.tasks:
-            if learned.name == task.name:
-                return learned.rows
-        known = self.shared_rows()
-        return torch.tensor([known[c] for c in task.classes]) if known.keys() >= set(task.classes) else None
-
-    def steps_of(self, task: Task) -> int:
-        """How many steps a task takes."""
-        return self.epochs * math.ceil(sum(len(part.train) for part in task.parts) / self.batch)
-
-    def shared_rows(self) -> dict[Hashable, int]:
-        """The row of each class, where all tasks share one head."""
-        if self.heads != "shared":
-            return {}
-        return {c: row for t in self.tasks for c, row in zip(t.classes, t.rows.tolist(), strict=True)}
-
-    def check_inputs(self, whose: str, inputs: Tensor) -> None:
-        """Refuse inputs of another shape or kind than those learned from."""
-        if (list(inputs.shape[1:]), str(inputs.dtype)) != self.input:
-            raise Mistake(
-                f"{whose}: one input has shape {tuple(inputs.shape[1:])} and is {inputs.dtype}; "
-                f"this learner's have shape {tuple(self.input[0])} and are {self.input[1]}"
-            )
-
     def _batches(self, task: Task) -> Iterator[Batch]:
         """The mini-batches that are left, in an order that depends on seed, task and epoch alone."""
-        total, of_epoch = sum(len(part.train) for part in task.parts), -1
+        of_epoch = -1
         order = np.empty(0, np.int64)
-        while self.done < self.steps_of(task):
-            epoch, position = divmod(self.done, math.ceil(total / self.batch))
+        while self.step_in_task < self.steps_of(task):
+            epoch, position = divmod(self.step_in_task, math.ceil(task.size / self.batch))
             if epoch != of_epoch:
                 generator = np.random.default_rng([self.seed, 1, self.current, epoch])
-                order, of_epoch = generator.permutation(total), epoch
+                order, of_epoch = generator.permutation(task.size), epoch
             yield self.read(task, torch.from_numpy(order[position * self.batch :][: self.batch]))
 
-    def add_task(self, name: str, classes: tuple[Hashable, ...], rows: list[int]) -> None:
-        """Know a task by the rows of its classes."""
-        self.tasks.append(Learned(name, classes, torch.tensor(rows, device=self.device)))
+    # Saving.
 
-    def optimiser_state(self) -> dict[str, Any]:
-        """What the optimiser remembers of the one flat parameter; plain SGD remembers nothing."""
-        return {} if self.optimiser is None else self.optimiser.state[self.model.flat]
+    def save(self, folder: str | Path) -> None:
+        """Save everything: weights, statistics, method, memory, record and position; whole or not at all."""
+        checkpoints.save(self, folder)
 
-    # Time and chance.
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        backbone: nn.Module | None = None,
+        method: Method | None = None,
+        device: str = "cpu",
+        warn: Callable[[str], None] | None = None,
+    ) -> Learner:
+        """Load what `save` or a checkpoint saved. A backbone or method that is not one of mdmt's own has to be given.
+
+        `warn` is called with a line when the last checkpoint is damaged and the one before is used.
+        """
+        states = checkpoints.read(folder, warn)
+        about, name = states["learner"][1], states["method"][1]["name"]
+        for what, given, own in (
+            ("backbone", backbone, about["backbone"] is None),
+            ("method", method, name not in METHODS),
+        ):
+            if own and given is None:
+                raise Mistake(
+                    f"{folder} was saved with a {what} of your own: Learner.load({str(folder)!r}, {what}=...)"
+                )
+        learner = cls(
+            backbones.make(about["backbone"]) if backbone is None else backbone,
+            METHODS[name](**states["method"][1]["arguments"]) if method is None else method,
+            memory=memories.make({k: v for k, v in about["memory"].items() if k != "state"}),
+            mean=states["learner"][0].get("mean"),
+            device=device,
+            **about["learner"],
+        )
+        learner._restore(states)
+        learner.last_checkpoint = f"that of {learner.place}, in {folder}"
+        return learner
+
+    def parts(self) -> Mapping[str, checkpoints.Part]:
+        """Whoever has state besides the learner: a checkpoint asks each of them for it."""
+        return {
+            "model": self.model, "heads": self.heads, "method": self.method, "optimiser": self.optimiser,
+            "memory": self.memory, "recorder": self.recorder,
+        }  # fmt: skip
+
+    def state(self) -> checkpoints.State:
+        """What is the learner's own, its parts aside: settings, position, random state."""
+        tensors = {"random": self.random if self.task is None else torch.get_rng_state()}
+        if self.normalisation.mean is not None:
+            tensors["mean"] = self.normalisation.mean
+        settings = {
+            "lr": self.optimiser.lr, "batch": self.batch, "epochs": self.epochs, "optimiser": self.optimiser.name,
+            "optimiser_arguments": self.optimiser.arguments, "heads": self.heads.kind,
+            "outputs": self.heads.outputs, "scale": self.normalisation.scale,
+            "per_class": self.recorder.per_class, "seed": self.seed,
+        }  # fmt: skip
+        return tensors, {
+            "backbone": getattr(self.backbone, "spec", None),
+            "learner": settings,
+            "open": self.task_name,
+            "done": self.step_in_task,
+        }
+
+    def _restore(self, states: Mapping[str, checkpoints.State]) -> None:
+        """Put a fresh learner where the saved one was."""
+        tensors, about = states["learner"]
+        shape, kind = about["input"]
+        example = torch.empty(1, *shape, dtype=getattr(torch, kind.removeprefix("torch.")))
+        self._build(example, 1, channels_last=about["channels_last"])
+        for name, part in self.parts().items():
+            moved = {key: value.to(self.device) for key, value in states[name][0].items()}
+            part.load_state(moved, states[name][1])
+        self.random = tensors["random"]
+        self.task_name = about["open"]
+        self.step_in_task = about["done"]
+
+    def check_weights(self) -> None:
+        """Stop where a weight is not finite."""
+        if not math.isfinite(self.model.flat.detach().sum().item()):
+            self._stop("sum of the weights")
+
+    # Taking up a task, and laying it down.
+
+    def _open(self, task: Task, earlier: Iterable[Task]) -> None:
+        """Take up a task, or an interrupted one again; nothing changes if it is refused."""
+        known = list(earlier)
+        for old in known:
+            self.heads.number(old.name)
+        if self.task_name is None:
+            self._take_up(task)
+        elif self.task_name != task.name:
+            raise Mistake(
+                f"task {self.task_name!r} was interrupted at step {self.step_in_task}: "
+                f"learn it to its end before {task.name!r}"
+            )
+        self.recorder.know([*known, *task.parts])
+
+    def _take_up(self, task: Task) -> None:
+        """Give a new task its rows of the head and its place in memory and record."""
+        for part in task.parts:
+            if part.name in self.heads.names:
+                raise Mistake(f"task {part.name!r} was learned already: give the new data another name")
+            example = part.inputs("train", torch.arange(1)).to(self.device)
+            if self.network is None:
+                self._build(example, len(part.classes))
+            self.model.check_inputs(f"task {part.name!r}", example)
+        with self.model.lock:  # predictions from other threads see all of it or nothing
+            for part in task.parts:
+                before = self.model.flat.numel()
+                self.heads.claim(part, self.model)
+                if self.model.flat.numel() > before:
+                    self.method.grow()
+                    self.optimiser.grow(before)
+        self.recorder.begin_task(task)
+        self.task = task
+        self.task_name = task.name
+        self.step_in_task = 0
+        self.memory.open_task(self.current, self.heads.tasks[-1].rows)
+        self.method.begin_task()
+
+    def _build(self, example: Tensor, classes: int, channels_last: bool | None = None) -> None:
+        """Make the model for inputs like this one, with room for so many classes when the stream did not say."""
+        self.heads.kind = self.heads.kind or "per-task"
+        scale = self.normalisation.scale
+        if scale is None:
+            scale = 1 / 255 if example.dtype == torch.uint8 else 1.0
+        self.network = Model(
+            self.backbone, self._count_features(example), self.heads.outputs or classes,
+            cosine=self.method.cosine, scale=scale, mean=self.normalisation.mean, seed=self.seed,
+            device=self.device, channels_last=channels_last, example=example,
+        )  # fmt: skip
+        self.optimiser.bind(self.network.flat)
+        self.method.bind(self)
+
+    def _count_features(self, example: Tensor) -> int:
+        """How many features the backbone gives for an input; one that gives none is refused."""
+        try:
+            with torch.no_grad():
+                self.backbone.to(self.device).eval()
+                probe = self.backbone(torch.zeros(2, *example.shape[1:], device=self.device))
+        except RuntimeError as error:
+            raise Mistake(
+                f"the backbone cannot read inputs of shape {tuple(example.shape[1:])}: {str(error).splitlines()[0]}"
+            ) from None
+        if not isinstance(probe, Tensor) or probe.ndim != 2 or len(probe) != 2:
+            shape = tuple(probe.shape) if isinstance(probe, Tensor) else type(probe).__name__
+            raise Mistake(f"the backbone must return one feature vector per input; for 2 inputs it gave {shape}")
+        return probe.shape[1]
+
+    def _follow(self, stream: Stream) -> None:
+        """Take from a stream what was not said when the learner was made."""
+        self.heads.kind = self.heads.kind or stream.heads
+        self.heads.outputs = self.heads.outputs or stream.outputs
+        self.recorder.per_class = stream.per_class
+        if self.normalisation.scale is None:
+            self.normalisation.scale = stream.scale
+        if self.normalisation.mean is None:
+            self.normalisation.mean = stream.mean
+
+    def _close(self, task: Task) -> None:
+        """All mini-batches were learned: the method looks back, and the memory keeps what it wants."""
+        with self.recorder.clock(), self.model.lock:
+            self.method.end_task()
+            self._check_losses()
+            if self.method.uses_memory:
+                labels = self.heads.tasks[self.current].rows[task.train.labels]
+                self.memory.close_task(labels, lambda index: self.with_features(self.read(task, index)))
+        self.task_name = None
 
     @contextmanager
-    def _clock(self) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.record.seconds += time.perf_counter() - start
-
-    @contextmanager
-    def _own_randomness(self) -> Iterator[None]:
-        """Torch's global generator is ours while we learn, and the caller's again afterwards."""
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(self._random)
+    def _learning(self, task: Task) -> Iterator[None]:
+        """Training mode, and torch's global generator is ours; afterwards it is the caller's again."""
+        self.task = task
+        with torch.random.fork_rng(devices=[]), self.model.training():
+            torch.set_rng_state(self.random)
             try:
                 yield
             finally:
-                self._random = torch.get_rng_state()
+                self.random = torch.get_rng_state()
+                self.task = None
 
-    def random_state(self) -> Tensor:
-        """The state of the generator that learning reads."""
-        return self._random if self.task is None else torch.get_rng_state()
+    def _check_losses(self) -> None:
+        losses = torch.stack(self.losses).tolist() if self.losses else []
+        self.losses = []
+        if not all(map(math.isfinite, losses)):
+            self._stop("loss")
 
-    def load_random_state(self, state: Tensor) -> None:
-        """Take over what `random_state` gave."""
-        self._random = state
-
-
-def _positive(name: str, value: float) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value) or value <= 0:
-        raise Mistake(f"{name}={value!r}: must be a number above 0")
-    return value
+    def _stop(self, what: str) -> NoReturn:
+        saved = f"; the last good state is {self.last_checkpoint}" if self.last_checkpoint else ""
+        raise FloatingPointError(
+            f"task {self.task_name!r}, step {self.step_in_task}: the {what} is not finite; "
+            f"a smaller learning rate may help (lr={self.optimiser.lr}){saved}"
+        )
 
 
 def _count(name: str, value: int) -> int:

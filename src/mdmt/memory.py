@@ -82,13 +82,13 @@ class Memory:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything it knows, as tensors and as JSON."""
         tensors = {name: getattr(self, name) for name in (*self.kept, "available") if getattr(self, name) is not None}
-        return tensors, {"generator": self.generator.bit_generator.state}
+        return tensors, {**self.spec, "state": {"generator": self.generator.bit_generator.state}}
 
     def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
         """Take over what `state` gave."""
         for name, value in tensors.items():
             setattr(self, name, value)
-        self.generator.bit_generator.state = rest["generator"]
+        self.generator.bit_generator.state = rest["state"]["generator"]
 
     def _column(self, name: str) -> Tensor:
         column: Tensor = getattr(self, name)
@@ -150,12 +150,13 @@ class Ring(Memory):
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Also the position in the current task's slots."""
         tensors, rest = super().state()
-        return tensors, {**rest, "base": self.base, "seen": list(self.seen.items())}
+        rest["state"] |= {"base": self.base, "seen": list(self.seen.items())}
+        return tensors, rest
 
     def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
         """Take over what `state` gave."""
         super().load_state(tensors, rest)
-        self.base, self.seen = rest["base"], dict(rest["seen"])
+        self.base, self.seen = rest["state"]["base"], dict(rest["state"]["seen"])
 
 
 class Reservoir(Memory):
@@ -180,12 +181,13 @@ class Reservoir(Memory):
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Also the number of examples seen."""
         tensors, rest = super().state()
-        return tensors, {**rest, "count": self.count}
+        rest["state"]["count"] = self.count
+        return tensors, rest
 
     def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
         """Take over what `state` gave."""
         super().load_state(tensors, rest)
-        self.count = rest["count"]
+        self.count = rest["state"]["count"]
 
 
 class AtTaskEnd(Memory):

@@ -8,9 +8,13 @@ at the end of the parameters and of every vector that runs along them.
 from __future__ import annotations
 
 import hashlib
+import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +22,24 @@ from torch.nn import functional
 
 from mdmt.backbones import Backbone, uniform_rows
 from mdmt.errors import Mistake
+from mdmt.tasks import RowView
+
+CHUNK = 2**22  # numbers in one batch of inputs when nothing is trained
+
+
+@dataclass
+class Normalisation:
+    """What is done to every input before the network sees it: x * scale - mean; None: not decided yet."""
+
+    scale: float | None = None
+    mean: Tensor | None = None
 
 
 class Model:
-    """A backbone with a growing head over its features, linear or cosine."""
+    """A backbone with a growing head over its features, linear or cosine.
+
+    Evaluation is its resting mode: only `training` leaves it, and goes back to it.
+    """
 
     def __init__(
         self,
@@ -35,18 +53,23 @@ class Model:
         seed: int = 0,
         device: str | torch.device = "cpu",
         channels_last: bool | None = None,
+        example: Tensor | None = None,
     ) -> None:
         self.cosine, self.scale, self.seed = cosine, scale, seed
+        self.lock = threading.RLock()  # modes are the module's own: one thread at a time passes through it
         if isinstance(backbone, Backbone) and not backbone.drawn:
             backbone.draw(_generator(seed, 0))
-        self.backbone = backbone.to(device)  # moved before flattening: a later move would cut the views
+        self.backbone = backbone.to(device).eval()  # moved before flattening: a later move would cut the views
         self.mean = None if mean is None else mean.to(device, torch.float32)
+        self.input: tuple[list[int], str] = ([], "")  # shape and type of one input
+        if example is not None:
+            self.input = (list(example.shape[1:]), str(example.dtype))
         self.outputs = outputs  # classes in all: those declared for the stream, or those in use when they are more
         self.head = nn.Parameter(torch.empty(0, features + 1, device=device))
         self.head_of_class = torch.empty(0, dtype=torch.int64, device=device)
         self.leaves = [p for p in backbone.parameters() if p.requires_grad] + [self.head]
         self.channels_last = _asks_channels_last(backbone) if channels_last is None else channels_last
-        self.flat = nn.Parameter(torch.cat([self._line(p.detach()) for p in self.leaves]))
+        self.flat = nn.Parameter(torch.cat([self._flatten(p.detach()) for p in self.leaves]))
         self.grow(outputs)
 
     def grow(self, capacity: int) -> None:
@@ -62,15 +85,15 @@ class Model:
         position = 0
         for leaf in self.leaves:
             size = leaf.numel()
-            leaf.data = self._unline(self.flat.data[position : position + size], leaf.shape)
+            leaf.data = self._unflatten(self.flat.data[position : position + size], leaf.shape)
             position += size
 
-    def _line(self, x: Tensor) -> Tensor:
+    def _flatten(self, x: Tensor) -> Tensor:
         """A weight as a vector; kernels in the layout that the backbone asks for."""
         return (x.permute(0, 2, 3, 1) if self.channels_last and x.ndim == 4 else x).reshape(-1)
 
-    def _unline(self, line: Tensor, shape: torch.Size) -> Tensor:
-        """The view of a vector that `_line` would make of a weight of this shape."""
+    def _unflatten(self, line: Tensor, shape: torch.Size) -> Tensor:
+        """The view of a vector that `_flatten` would make of a weight of this shape."""
         if not self.channels_last or len(shape) != 4:
             return line.view(shape)
         return line.view(shape[0], shape[2], shape[3], shape[1]).permute(0, 3, 1, 2)
@@ -85,6 +108,14 @@ class Model:
         self.head_of_class[free[:count]] = head
         self.outputs = max(self.outputs, int((self.head_of_class >= 0).sum()))
         return free[:count]
+
+    def check_inputs(self, whose: str, inputs: Tensor) -> None:
+        """Refuse inputs of another shape or type than those learned from."""
+        if (list(inputs.shape[1:]), str(inputs.dtype)) != self.input:
+            raise Mistake(
+                f"{whose}: one input has shape {tuple(inputs.shape[1:])} and is {inputs.dtype}; "
+                f"this learner's have shape {tuple(self.input[0])} and are {self.input[1]}"
+            )
 
     def features(self, inputs: Tensor) -> Tensor:
         """Feature vectors of a batch of raw inputs."""
@@ -114,34 +145,54 @@ class Model:
 
     def gradient(self, loss: Tensor) -> Tensor:
         """The gradient of a loss in all parameters, as one new vector along `flat`."""
-        return torch.cat([self._line(g) for g in torch.autograd.grad(loss, self.leaves, materialize_grads=True)])
+        return torch.cat([self._flatten(g) for g in torch.autograd.grad(loss, self.leaves, materialize_grads=True)])
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        """Feature vectors of raw inputs in evaluation mode, in chunks of a size that is quick and fits."""
+        with self.evaluating():
+            pieces = [self.features(inputs[i].to(self.flat.device)) for i in chunks(inputs)]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Training mode, until the end of the block."""
+        with self.lock:
+            self.backbone.train()
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.backbone.eval()
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Frozen, and nothing tracked."""
+        """Evaluation mode, and nothing tracked."""
         with self.frozen(), torch.no_grad():
             yield
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Evaluation mode with gradients: batch-norm statistics stay as they are; the modes it found are restored."""
-        modes = [(m, m.training) for m in self.backbone.modules()]
-        self.backbone.eval()
-        try:
-            yield
-        finally:
-            for module, training in modes:
-                module.training = training
+        """Evaluation mode with gradients: batch-norm statistics stay as they are; modes are restored afterwards."""
+        with self.lock:
+            trained = [module for module in self.backbone.modules() if module.training]
+            for module in trained:
+                module.training = False
+            try:
+                yield
+            finally:
+                for module in trained:
+                    module.training = True
 
-    def state(self) -> dict[str, Tensor]:
-        """All weights and statistics by name; they share memory with the model."""
-        return {
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All weights and statistics by name, which share memory with the model; and what is said of them."""
+        tensors = {
             **{f"backbone.{name}": value for name, value in self.backbone.state_dict().items()},
             "head": self.head.detach(),
             "head_of_class": self.head_of_class,
         }
+        return tensors, {"input": self.input, "outputs": self.outputs, "channels_last": self.channels_last}
 
-    def load_state(self, state: dict[str, Tensor]) -> None:
+    def load_state(self, state: dict[str, Tensor], rest: dict[str, Any]) -> None:
         """Take over what `state` gave, growing the head to its size."""
         if len(state["head"]) > len(self.head):
             self.grow(len(state["head"]))
@@ -152,7 +203,7 @@ class Model:
                     raise Mistake(f"the saved model has no fitting {key!r}: is the backbone the one it was saved with?")
                 value.copy_(state[key])
         self.head_of_class = state["head_of_class"].to(self.flat.device)
-        self.outputs = max(self.outputs, int((self.head_of_class >= 0).sum()))
+        self.outputs = rest["outputs"]
 
     def sha256(self) -> str:
         """A fingerprint of the parameters and the batch-norm statistics."""
@@ -160,6 +211,11 @@ class Model:
         for buffer in self.backbone.buffers():
             digest.update(buffer.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
+
+
+def chunks(inputs: Tensor | RowView) -> Iterator[Tensor]:
+    """Indices of inputs in pieces of a size that is quick and fits."""
+    yield from torch.arange(len(inputs)).split(max(1, CHUNK // math.prod(inputs.shape[1:])))
 
 
 def unit(x: Tensor) -> Tensor:

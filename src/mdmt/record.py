@@ -1,19 +1,18 @@
-"""What a run measured."""
+"""The record of a run: what was measured, to JSON. Loading it does not load torch."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import platform
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from mdmt import metrics
+from mdmt.metrics import BETA, metrics_of
 
 Rows = list[list[float | None]]  # one row per task learned so far; None: not evaluated
+LogRow = list[float]  # of the step log: task, step, loss, gradient, seconds
 
 
 @dataclass
@@ -38,7 +37,7 @@ class Record:
     @property
     def metrics(self) -> dict[str, float | None]:
         """Those of METRICS, by name."""
-        return metrics.metrics_of(self._matrices())
+        return metrics_of(self._matrices())
 
     def to_json(self) -> dict[str, Any]:
         """All of it as record.json holds it."""
@@ -53,7 +52,7 @@ class Record:
         """Each filled up with None."""
         size = len(self.tasks)
         matrices = {name: square(getattr(self, name), size) for name in ("accuracy", "accuracy_task_free", "drift")}
-        return {**matrices, "curve": padded(self.curve, metrics.BETA + 1)}
+        return {**matrices, "curve": padded(self.curve, BETA + 1)}
 
 
 def padded(rows: Rows, width: int) -> Rows:
@@ -67,24 +66,24 @@ def square(rows: Rows, size: int) -> Rows:
 
 
 def versions() -> dict[str, str]:
-    """Of everything that may change a number."""
-    from mdmt import __version__
+    """Versions of everything that may change a number."""
+    import numpy
+    import torch
 
     return {
-        "mdmt": __version__,
+        "mdmt": importlib.metadata.version("mdmt"),
         "torch": str(torch.__version__),
-        "numpy": np.__version__,
+        "numpy": numpy.__version__,
         "python": platform.python_version(),
-        "cpu": cpu(),
+        "cpu": f"{processor()}, {torch.backends.cpu.get_cpu_capability()}",
     }
 
 
-def cpu() -> str:
-    """The processor, and which of its instructions torch uses: sums are rounded otherwise on another."""
+def processor() -> str:
+    """The name of the processor. Results may round differently on other CPUs."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    name = names[0] if names else platform.processor() or platform.machine()
-    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
+    return names[0] if names else platform.processor() or platform.machine()

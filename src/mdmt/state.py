@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -64,24 +64,32 @@ def _files(manifest: bytes) -> set[str]:
         return set()
 
 
-def read_state(folder: str | Path, warn: Callable[[str], None] | None = None) -> tuple[Parts, dict[str, Any]]:
-    """Read what `write_state` wrote; a missing or damaged file is a ValueError that names it.
+def read_state(
+    folder: str | Path, warn: Callable[[str], None] | None = None, optional: Collection[str] = ()
+) -> tuple[Parts, dict[str, Any]]:
+    """Read what `write_state` wrote; a missing or damaged file is a Mistake that names it.
 
-    Where the last state is damaged and the one before was kept, fall back to it and report that through `warn`.
+    Where the last state is damaged and the one before was kept, fall back to it and report that through `warn`. Where both are,
+    but only in `optional` parts, go on without these.
     """
     folder = Path(folder)
-    try:
-        return _read(folder, MANIFEST)
-    except ValueError as damage:
-        if not (folder / PREVIOUS).exists():
-            raise
-        found = _read(folder, PREVIOUS)
-        if warn is not None:
-            warn(f"{damage}; going on from the checkpoint before it")
-        return found
+    names = [name for name in (MANIFEST, PREVIOUS) if (folder / name).exists()] or [MANIFEST]
+    attempts = [(name, lost) for lost in ((), optional) for name in names]
+    damage: list[Mistake] = []
+    for name, may_lack in attempts:
+        try:
+            parts, rest = _read(folder, name, may_lack)
+        except Mistake as error:
+            damage.append(error)
+            continue
+        if damage and warn is not None:
+            remedy = "without it" if name == MANIFEST else "from the checkpoint before it"
+            warn(f"{damage[0]}; going on {remedy}")
+        return parts, rest
+    raise damage[0]
 
 
-def _read(folder: Path, name: str) -> tuple[Parts, dict[str, Any]]:
+def _read(folder: Path, name: str, may_lack: Collection[str]) -> tuple[Parts, dict[str, Any]]:
     manifest = folder / name
     try:
         body = json.loads(manifest.read_text())
@@ -95,11 +103,12 @@ def _read(folder: Path, name: str) -> tuple[Parts, dict[str, Any]]:
         raise Mistake(f"{manifest} was written by a newer mdmt (format {body['format']}): update mdmt")
     parts: Parts = {}
     for part, entry in body["files"].items():
-        path = folder / entry["file"]
+        path = folder / Path(entry["file"]).name
         data = path.read_bytes() if path.exists() else b""
-        if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+        if hashlib.sha256(data).hexdigest() == entry["sha256"]:
+            parts[part] = load(data)
+        elif part not in may_lack:
             raise Mistake(f"{path} is {'damaged: its checksum is wrong' if data else 'missing or empty'}")
-        parts[part] = load(data)
     return parts, body["state"]
 
 

@@ -15,14 +15,14 @@ from torch import Tensor
 from mdmt.errors import Mistake
 
 View = Callable[[Tensor], Tensor]
-Heads = Literal["shared", "per-task"]
+HeadKind = Literal["shared", "per-task"]
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowView:
     """Some rows of a larger tensor, such as a memory map: read when they are asked for, never copied as a whole.
 
-    >>> rows = Rows(torch.tensor([[0], [10], [20], [30]]), torch.tensor([3, 1]))
+    >>> rows = RowView(torch.tensor([[0], [10], [20], [30]]), torch.tensor([3, 1]))
     >>> rows.shape, rows[torch.tensor([1])].tolist()
     (torch.Size([2, 1]), [[10]])
     """
@@ -60,18 +60,18 @@ class Rows:
 class Examples:
     """Inputs (uint8 or float, one example per row) and labels (positions in the task's `classes`)."""
 
-    inputs: Tensor | Rows
+    inputs: Tensor | RowView
     labels: Tensor
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def some(self, index: Tensor) -> Examples:
+    def subset(self, index: Tensor) -> Examples:
         """Some of them, by index; their inputs are not copied."""
         base, rows = (
             (self.inputs, index) if isinstance(self.inputs, Tensor) else (self.inputs.base, self.inputs.index[index])
         )
-        return Examples(Rows(base, rows), self.labels[index])
+        return Examples(RowView(base, rows), self.labels[index])
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Permutation:
 class Task:
     """One task: a name, its classes, examples to train on and, for evaluation, examples to test on.
 
-    `x` is an array or tensor (or `Rows` of one) with one example per row, uint8 or float; `y` holds one class per
+    `x` is an array or tensor (or `RowView` of one) with one example per row, uint8 or float; `y` holds one class per
     example: numbers or names. `test` is a pair like (x, y). `classes` lists the classes in order (by default the sorted distinct
     values of `y`). `view` is what this task does to its inputs, applied to every batch before anything sees it.
 
@@ -156,16 +156,29 @@ class Task:
         held_out = None if test is None else gather(f"task {name!r}, test examples", test)
         return cls(name, *gather(f"task {name!r}, training examples", dataset), test=held_out, **more)
 
-    def seen_as(self, name: str, view: View) -> Task:
+    def with_view(self, name: str, view: View) -> Task:
         """The same examples, not copied, as another task that sees them through a view of its own."""
         other = copy.copy(self)
         other.name, other.view = name, view
         return other
 
+    def inputs(self, split: Literal["train", "test"], index: Tensor) -> Tensor:
+        """Some inputs as the network sees them: the task's view applied."""
+        examples = self.train if split == "train" else self.test
+        if examples is None:
+            raise Mistake(f"task {self.name!r} has no test examples")
+        inputs = examples.inputs[index]
+        return inputs if self.view is None else self.view(inputs)
+
     @property
     def parts(self) -> Sequence[Task]:
         """The tasks whose examples are learned together: this one alone, unless it is a pool."""
         return (self,)
+
+    @property
+    def size(self) -> int:
+        """How many training examples it has."""
+        return sum(len(part.train) for part in self.parts)
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, classes={list(self.classes)}, train={len(self.train)})"
@@ -173,7 +186,7 @@ class Task:
     def _examples(self, kind: str, x: Any, names: list[Hashable], which: NDArray[np.int64]) -> Examples:
         """Check the inputs, and turn labels, given as `names[which]`, into positions in the task's classes."""
         where = f"task {self.name!r}, {kind} examples"
-        inputs = x if isinstance(x, Rows) else torch.as_tensor(x)
+        inputs = x if isinstance(x, RowView) else torch.as_tensor(x)
         if isinstance(inputs, Tensor) and inputs.dtype == torch.float64:
             inputs = inputs.float()
         if inputs.dtype != torch.uint8 and not inputs.dtype.is_floating_point:
@@ -183,7 +196,7 @@ class Task:
                 f"{where}: inputs of shape {tuple(inputs.shape)} for {len(which)} labels; one input per label is needed"
             )
         if inputs.dtype.is_floating_point:
-            values = inputs.tensor() if isinstance(inputs, Rows) else inputs
+            values = inputs.tensor() if isinstance(inputs, RowView) else inputs
             if not bool(torch.isfinite(values).all()):
                 bad = int((~torch.isfinite(values)).flatten(1).any(1).nonzero()[0])
                 raise Mistake(f"{where}: example {bad} has NaN or infinite values; remove or repair it")
@@ -247,7 +260,7 @@ class Stream:
 
     name: str
     tasks: Sequence[Task]
-    heads: Heads = "per-task"
+    heads: HeadKind = "per-task"
     outputs: int = 0
     evaluate: Literal["seen", "all"] = "seen"
     per_class: bool = False

@@ -1,5 +1,10 @@
 """Algorithm 1 end to end: its update, its determinism, saving and growing, and what it refuses."""
 
+import dataclasses
+import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +12,7 @@ from torch import nn
 
 import mdmt
 from mdmt import memory
+from mdmt.checkpoints import Checkpoints
 from mdmt.methods import MDMTR, VAN
 from mdmt.tasks import Batch
 from support.helpers import outcome, small_stream
@@ -34,7 +40,7 @@ def test_the_update_is_the_sum_of_three_gradients(variant, kind):
     else:
         learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), MDMTR(reference_batch=16, **variant), lr=0.03)
         stream = small_stream("permuted-digits", heads="shared")
-    learner.heads = stream.heads
+    learner.heads.kind = stream.heads
     learner.learn(stream[0])
     learner.learn(stream[1])
     model, method = learner.model, learner.method
@@ -82,7 +88,9 @@ def test_memory_holds_features_of_the_moment_of_writing():
 
     def follow(learner):
         # the batch just learned is the one before `done`, in the order that seed, task and epoch give
-        order = np.random.default_rng([3, 1, 0, 0]).permutation(40)[(learner.done - 1) * 10 : learner.done * 10]
+        order = np.random.default_rng([3, 1, 0, 0]).permutation(40)[
+            (learner.step_in_task - 1) * 10 : learner.step_in_task * 10
+        ]
         with learner.model.evaluating():
             inputs = stream[0].train.inputs[order]
             for image, feature in zip(inputs, learner.model.features(inputs), strict=True):
@@ -121,13 +129,10 @@ def test_saving_changes_nothing(tmp_path, method, optimiser, outputs):
     straight, saved = make(), make()
     for task in stream:
         straight.learn(task)
-    for task in stream:
-        saved.learn(task)
+    for number, task in enumerate(stream):
+        saved.learn(task, earlier=stream.tasks[:number])  # the test examples are not saved
         saved.save(tmp_path / "model")
         saved = mdmt.Learner.load(tmp_path / "model")
-        saved.known = {
-            t.name: t for t in stream if t.name in {s.name for s in saved.tasks}
-        }  # the test examples are not saved
     assert outcome(straight) == outcome(saved)
 
 
@@ -151,9 +156,8 @@ def test_saving_in_the_middle_of_a_task_changes_nothing(tmp_path):
     with pytest.raises(ValueError, match="interrupted at step 2"):
         interrupted.learn(stream[2])
     resumed = mdmt.Learner.load(tmp_path)
-    resumed.known = {stream[0].name: stream[0], stream[1].name: stream[1]}
     for task in stream[1:]:
-        resumed.learn(task)
+        resumed.learn(task, earlier=stream.tasks[:1])
     for task in stream[1:]:
         interrupted.learn(task)
     assert outcome(straight) == outcome(resumed) == outcome(interrupted)
@@ -283,7 +287,7 @@ def test_evaluation_leaves_no_trace():
 
 
 def test_per_class_accuracy():
-    from mdmt.evaluation import fraction as _accuracy
+    from mdmt.recorder import fraction as _accuracy
 
     right, labels = torch.tensor([True, True, True, False]), torch.tensor([0, 0, 0, 2])
     assert _accuracy(right, labels, per_class=False) == 0.75
@@ -415,3 +419,144 @@ def test_an_interrupted_save_keeps_the_earlier_one(tmp_path, monkeypatch):
     assert mdmt.Learner.load(tmp_path).model.sha256() == before
     learner.save(tmp_path)
     assert len(list(tmp_path.iterdir())) == 3  # nothing left over
+
+
+def test_predictions_from_several_threads_are_right_while_another_learns():
+    """Nobody switches modes under another's feet: answers and batch-norm statistics are those of one thread."""
+    stream, learner, alone = small_stream(tasks=2, train=60), resnet_learner(), resnet_learner()
+    for one in (learner, alone):
+        one.learn(stream[0])
+    inputs = stream[0].test.inputs
+    expected = learner.predict(inputs, task=stream[0].name)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: learner.predict(inputs, task=stream[0].name), range(40)))
+    assert all(answer == expected for answer in answers)
+    assert learner.model.sha256() == alone.model.sha256()
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(learner.predict, inputs) for _ in range(20)]
+        learner.learn(stream[1])
+        assert all(len(future.result()) == len(inputs) for future in asked)
+    alone.learn(stream[1])
+    assert learner.model.sha256() == alone.model.sha256()
+
+
+def test_a_second_stream_counts_on_and_leaves_no_snapshots_of_the_first():
+    whole = small_stream("permuted-digits", tasks=5, heads="per-task")
+    learner = mdmt.Learner(mdmt.backbones.mlp(784, 12), VAN(), seed=3)
+    lengths = []
+    for tasks in (whole.tasks[:3], whole.tasks[3:]):
+        learner.run(
+            dataclasses.replace(whole, tasks=tasks),
+            on_step=lambda one: lengths.append((one.current + 1, one.recorder.stream_length)),
+        )
+    assert sorted(set(lengths)) == [(1, 3), (2, 3), (3, 3), (4, 5), (5, 5)]
+    names = set(learner.recorder.snapshots)
+    assert {n for n in names if n.startswith("features")} == {
+        *(f"features.0.{i}" for i in range(5)), "features.2.2", "features.2.4", "features.4.4",
+    }  # fmt: skip
+    assert torch.equal(learner.recorder.snapshots["head"], learner.model.head.detach())
+    assert {n for n in names if n.startswith("labels")} == {"labels.0", "labels.2", "labels.4"}
+
+
+def test_after_loading_the_earlier_test_sets_can_be_handed_back(tmp_path):
+    stream = small_stream("permuted-digits", tasks=3)
+    learner = mdmt.Learner(mdmt.backbones.mlp(784, 12), VAN(), heads="shared")
+    for task in stream.tasks[:2]:
+        learner.learn(task)
+    learner.save(tmp_path)
+    without = mdmt.Learner.load(tmp_path)
+    without.learn(stream[2])
+    assert without.record.metrics["A_T"] is None
+    loaded = mdmt.Learner.load(tmp_path)
+    with pytest.raises(ValueError, match="'unheard of' was not learned; the learned ones are"):
+        loaded.learn(stream[2], earlier=[stream[0].with_view("unheard of", None)])
+    loaded.learn(stream[2], earlier=stream.tasks[:2])
+    learner.learn(stream[2])
+    assert loaded.record.metrics == learner.record.metrics
+    assert None not in [loaded.record.metrics[name] for name in ("A_T", "F_T", "LTR")]
+
+
+def test_a_buffer_asked_of_the_class_is_its_declaration():
+    assert mdmt.EWC.fisher.like == "params"
+
+
+def test_saved_after_an_interruption_dropout_goes_on_as_it_would_have(tmp_path):
+    """The state that is saved is the learner's own, not that of the caller's generator."""
+    stream = small_stream("permuted-digits", tasks=1)
+
+    def make():
+        net = nn.Sequential(nn.Flatten(), nn.Linear(784, 12), nn.Dropout(0.5))
+        for p in net.parameters():
+            nn.init.constant_(p, 0.01)
+        return net
+
+    def stop(learner):
+        if learner.step_in_task == 2:
+            raise KeyError
+
+    straight = mdmt.Learner(make(), VAN())
+    straight.learn(stream[0])
+    interrupted = mdmt.Learner(make(), VAN())
+    with pytest.raises(KeyError):
+        interrupted.learn(stream[0], on_step=stop)
+    torch.rand(10)
+    interrupted.save(tmp_path)
+    resumed = mdmt.Learner.load(tmp_path, backbone=make())
+    resumed.learn(stream[0])
+    assert resumed.model.sha256() == straight.model.sha256()
+
+
+def test_a_network_of_ones_own_saved_by_the_first_release_keeps_its_layout(tmp_path):
+    """It laid out every kernel with its channels last and did not say so; what runs along the parameters has that order."""
+    stream = small_stream("split-digits", tasks=1)
+
+    def make(asks):
+        net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+        net.channels_last = asks
+        return net
+
+    learner = mdmt.Learner(make(True), mdmt.EWC())
+    learner.learn(stream[0])
+    learner.save(tmp_path)
+    manifest = tmp_path / "state.json"
+    body = json.loads(manifest.read_text())
+    del body["state"]["channels_last"], body["sha256"]
+    body["sha256"] = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    manifest.write_text(json.dumps(body))
+    plain = make(None)
+    del plain.channels_last
+    loaded = mdmt.Learner.load(tmp_path, backbone=plain, method=mdmt.EWC())
+    assert torch.equal(loaded.model.flat, learner.model.flat)
+    assert torch.equal(loaded.method.importance, learner.method.importance)
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_snapshots_never_cost_a_run(tmp_path):
+    """A part that the last two checkpoints share is damaged: where only figures need it, learning goes on without it."""
+    stream = small_stream("permuted-digits", tasks=3)
+    stop = lambda learner: (_ for _ in ()).throw(KeyError) if learner.record.steps == 11 else None  # noqa: E731
+    learner = mdmt.Learner(mdmt.backbones.mlp(784, 12), VAN())
+    with pytest.raises(KeyError):
+        learner.run(stream, on_step=stop, checkpoint=Checkpoints(tmp_path, 1))
+    (shared,) = tmp_path.glob("snapshots-*")
+    flip(shared)
+    lines = []
+    resumed = mdmt.Learner.load(tmp_path, warn=lines.append)
+    assert lines == [f"{shared} is damaged: its checksum is wrong; going on without it"]
+    resumed.run(stream)
+    straight = mdmt.Learner(mdmt.backbones.mlp(784, 12), VAN())
+    straight.run(stream)
+    assert outcome(resumed) == outcome(straight)
+    (weights,) = [path for path in tmp_path.glob("model-*") if path.name in (tmp_path / "state.json").read_text()]
+    flip(weights)
+    assert mdmt.Learner.load(tmp_path, warn=lines.append).record.steps == 10  # the state before the last
+    assert lines[1:] == [f"{weights} is damaged: its checksum is wrong; going on from the checkpoint before it"]
+    for path in tmp_path.glob("model-*"):
+        path.unlink()
+    with pytest.raises(ValueError, match="model-"):
+        mdmt.Learner.load(tmp_path)

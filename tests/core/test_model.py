@@ -85,14 +85,31 @@ def test_frozen_weights_are_not_learned():
 
 def test_evaluating_restores_each_modules_mode():
     net = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
-    net.train()
-    net[1].eval()  # a person froze this one
     model = Model(net, 2, 1)
-    with model.evaluating():
-        assert not net.training
-        assert not torch.is_grad_enabled()
-    assert net.training
-    assert not net[1].training
+    with model.training():
+        net[1].eval()  # a person froze this one
+        with model.evaluating():
+            assert not net.training
+            assert not torch.is_grad_enabled()
+        assert net.training
+        assert not net[1].training
+
+
+def test_evaluation_is_the_resting_mode():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Dropout()).train()
+    model = Model(net, 2, 1)
+    assert not any(module.training for module in net.modules())
+    modes = []
+
+    def fail():
+        with model.training():
+            modes.extend(module.training for module in net.modules())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert all(modes)
+    assert not any(module.training for module in net.modules())
 
 
 class Kernels(nn.Sequential):

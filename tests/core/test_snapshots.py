@@ -20,25 +20,27 @@ def learned(tasks):
 
 def test_first_middle_and_last_task():
     learner, stream = learned(5)
-    names = set(learner.snapshots)
+    names = set(learner.recorder.snapshots)
     assert {n for n in names if n.startswith("features")} == {
         *(f"features.0.{i}" for i in range(5)), "features.2.2", "features.2.4", "features.4.4",
     }  # fmt: skip
     assert {n for n in names if n.startswith("head.0")} == {f"head.0.{i}" for i in range(5)}
     assert {"head", "head_of_class", "labels.0", "labels.2", "labels.4"} < names
     last = learner.features(stream[4].view(stream[4].test.inputs))
-    shown = learner.snapshots["features.4.4"].float() * learner.snapshots["lengths.4.4"][:, None]
+    shown = learner.recorder.snapshots["features.4.4"].float() * learner.recorder.snapshots["lengths.4.4"][:, None]
     assert torch.allclose(shown, last, rtol=2e-3, atol=2e-3 * float(last.max()))
-    assert torch.equal(learner.snapshots["head"], learner.model.head.detach())
+    assert torch.equal(learner.recorder.snapshots["head"], learner.model.head.detach())
     rows = learner.tasks[0].rows
-    assert torch.equal(learner.snapshots["head.0.4"], learner.model.head.detach()[rows])
-    assert torch.equal(learner.snapshots["head.0.0"], learner.snapshots["head.0.4"])  # nothing rehearses it
+    assert torch.equal(learner.recorder.snapshots["head.0.4"], learner.model.head.detach()[rows])
+    assert torch.equal(
+        learner.recorder.snapshots["head.0.0"], learner.recorder.snapshots["head.0.4"]
+    )  # nothing rehearses it
 
 
 def test_a_learner_without_a_stream_keeps_none():
     learner = mdmt.Learner(mdmt.backbones.mlp(784, 12), mdmt.VAN(), seed=3)
     learner.learn(small_stream("permuted-digits", tasks=1)[0])
-    assert learner.snapshots == {}
+    assert learner.recorder.snapshots == {}
 
 
 def test_they_lie_in_the_run_folder_and_are_small(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mdmt import Stream, Task
-from mdmt.tasks import Permutation, Rows
+from mdmt.tasks import Permutation, RowView
 
 X = np.zeros((4, 3), np.float32)
 
@@ -88,21 +88,21 @@ def test_labels_are_the_same_however_they_are_given():
 
 def test_rows_are_read_when_they_are_asked_for():
     base = torch.arange(40, dtype=torch.uint8).view(10, 4)
-    task = Task("a", Rows(base, torch.tensor([9, 0, 5])), [1, 0, 1], test=(Rows(base, torch.tensor([2])), [0]))
+    task = Task("a", RowView(base, torch.tensor([9, 0, 5])), [1, 0, 1], test=(RowView(base, torch.tensor([2])), [0]))
     assert task.train.inputs.shape == (3, 4)
     assert task.train.inputs[torch.tensor([1, 0])].tolist() == [[0, 1, 2, 3], [36, 37, 38, 39]]
-    some = task.train.some(torch.tensor([2]))
+    some = task.train.subset(torch.tensor([2]))
     assert (some.inputs[torch.tensor([0])].tolist(), some.labels.tolist()) == ([[20, 21, 22, 23]], [1])
     assert some.inputs.base.data_ptr() == base.data_ptr()
     with pytest.raises(ValueError, match="shape \\(3, 4\\) for 2 labels"):
-        Task("a", Rows(base, torch.tensor([9, 0, 5])), [1, 0])
+        Task("a", RowView(base, torch.tensor([9, 0, 5])), [1, 0])
     with pytest.raises(ValueError, match="example 1 has NaN"):
-        Task("a", Rows(torch.tensor([[1.0], [torch.nan]]), torch.tensor([0, 1])), [1, 0])
+        Task("a", RowView(torch.tensor([[1.0], [torch.nan]]), torch.tensor([0, 1])), [1, 0])
 
 
 def test_the_same_examples_seen_in_another_way():
     task = Task("a", X, [0, 1, 0, 1], test=(X, [0, 1, 0, 1]))
-    other = task.seen_as("b", Permutation(torch.tensor([2, 0, 1])))
+    other = task.with_view("b", Permutation(torch.tensor([2, 0, 1])))
     assert (other.name, task.name, task.view) == ("b", "a", None)
     assert other.train is task.train
     assert other.test is task.test

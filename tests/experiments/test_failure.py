@@ -25,7 +25,7 @@ def config(monkeypatch):
 
 def fail_at(task, step, error):
     def on_step(learner):
-        if (learner.current + 1, learner.done) == (task, step):
+        if (learner.current + 1, learner.step_in_task) == (task, step):
             raise error
 
     return on_step

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import mdmt.learner
+import mdmt.recorder
 from mdmt import backbones
 from mdmt.cli.app import main
 from mdmt.errors import Stopped
@@ -26,7 +26,7 @@ def clock(monkeypatch):
         state.now += state.step
         return state.now
 
-    monkeypatch.setattr(mdmt.learner, "time", SimpleNamespace(perf_counter=read))
+    monkeypatch.setattr(mdmt.recorder, "time", SimpleNamespace(perf_counter=read))
     return state
 
 
@@ -71,7 +71,7 @@ def test_run_tells_it_with_its_name(clock, tmp_path):
     config = resolve("permuted-digits", "van", tasks=1)
 
     def stop(learner):
-        if learner.done == 3:
+        if learner.step_in_task == 3:
             raise Stopped
 
     with pytest.raises(Stopped):
@@ -85,7 +85,7 @@ def damaged(out):
     config = resolve("permuted-digits", "van", tasks=1)
 
     def stop(learner):
-        if learner.done == 4:
+        if learner.step_in_task == 4:
             raise Stopped
 
     with pytest.raises(Stopped):

@@ -25,7 +25,7 @@ class Disturbed(mdmt.Method):
     at, what = None, "gradient"
 
     def step(self, batch):
-        now = (self.learner.current + 1, self.learner.done + 1) == self.at
+        now = (self.learner.current + 1, self.learner.step_in_task + 1) == self.at
         gradient = self.gradient(batch)
         self.learner.apply(gradient * 1.001 if now and self.what == "gradient" else gradient)
         if now and self.what == "weights":
@@ -80,9 +80,9 @@ def test_the_first_task_and_step_that_differ(finished, capsys, monkeypatch, what
 
 def test_where_steps_were_left_out_it_says_so(finished, capsys, monkeypatch):
     shutil.rmtree(finished)
-    monkeypatch.setattr("mdmt.steps.KEPT", 2)
+    monkeypatch.setattr("mdmt.recorder.LOG_ROWS", 2)
     config = replace(resolve("permuted-digits", "van", tasks=2), backbone=NARROW)
-    monkeypatch.setattr("mdmt.evaluation.BETA", 0)
+    monkeypatch.setattr("mdmt.recorder.BETA", 0)
     run(config, finished.parents[3])
     monkeypatch.setattr(Disturbed, "at", (2, 2))
     assert "first at task 2, step 4, or after step 1: not every step is kept" in answer(capsys, finished, code=1)

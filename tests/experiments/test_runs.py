@@ -16,7 +16,7 @@ from mdmt.experiments.measurements import steps_from_csv
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
 from mdmt.experiments.store import RunFolder
-from mdmt.steps import stride
+from mdmt.recorder import log_stride
 from support.helpers import small_stream
 
 RELEASES = sorted(Path(__file__).parent.parent.joinpath("fixtures").glob("runs-*"))
@@ -83,7 +83,9 @@ def test_a_release_goes_on(release, tmp_path):
     before = (finished / "record.json").read_bytes()
     assert run(RunFolder(finished).config, tmp_path / "runs", on_step=steps.append) == json.loads(before)
     assert steps == []  # read, not run
-    record = run(RunFolder(unfinished).config, tmp_path / "runs", on_step=lambda learner: steps.append(learner.done))
+    record = run(
+        RunFolder(unfinished).config, tmp_path / "runs", on_step=lambda learner: steps.append(learner.step_in_task)
+    )
     assert steps == list(range(21, 81))
     assert (record["finished"], record["steps"], len(RunFolder(unfinished).steps)) == (True, 160, 160)
     assert not (unfinished / "checkpoint").exists()
@@ -183,11 +185,13 @@ def test_the_steps_are_a_table_for_programs(out, capsys):
 
 
 def test_of_a_long_task_evenly_spaced_steps_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("mdmt.steps.KEPT", 3)
+    monkeypatch.setattr("mdmt.recorder.LOG_ROWS", 3)
     learner = mdmt.Learner(mdmt.backbones.mlp(784, 4), mdmt.VAN())
     learner.run(small_stream("permuted-digits", tasks=2, train=100))
-    assert [(task, step) for task, step, *_ in learner.steps_kept] == [(t, s) for t in (1, 2) for s in (1, 5, 9, 10)]
-    assert stride(3) == 1
+    assert [(task, step) for task, step, *_ in learner.recorder.step_log] == [
+        (t, s) for t in (1, 2) for s in (1, 5, 9, 10)
+    ]
+    assert log_stride(3) == 1
 
 
 def test_what_names_a_run(out, capsys):
@@ -274,7 +278,7 @@ def test_events_of_a_task_are_there_when_the_next_begins(tmp_path, monkeypatch):
     from mdmt.experiments.tensorboard import also
 
     def stop(learner):
-        if learner.current == 1 and learner.done == 2:
+        if learner.current == 1 and learner.step_in_task == 2:
             raise Enough
 
     config, place = small_run(monkeypatch, tmp_path)

@@ -11,7 +11,6 @@ from mdmt import memory
 from mdmt.methods import AGEM, ER, EWC, GEM, MAS, MEGA, MER, PI, Joint, RWalk
 from mdmt.methods.gem import solve
 from mdmt.methods.mega import best_angle, turned
-from mdmt.opening import open_task
 from mdmt.tasks import Batch
 from support.helpers import small_stream
 
@@ -365,7 +364,7 @@ def test_mer_is_algorithm_1_of_its_paper():
         trail.append(x.model.flat.detach().clone())
         memory_sizes.append(len(x.memory))
 
-    open_task(learner, task)
+    learner._open(task, ())
     start = learner.model.flat.detach().clone()
     learner.learn(task, on_step=after)
     assert memory_sizes == list(range(1, 13))  # filled from the first example on

@@ -14,7 +14,7 @@ from mdmt.benchmarks.permuted_mnist import pixel_orders
 from mdmt.benchmarks.splits import HELD_OUT, draw, reductions, rows_of_classes, shuffle_classes
 from mdmt.data.readers import Arrays, LabelledImages
 from mdmt.errors import Mistake
-from mdmt.tasks import Heads, Permutation, Stream, Task
+from mdmt.tasks import HeadKind, Permutation, Stream, Task
 
 PERMUTATIONS = 10
 PAIRS = 5
@@ -42,7 +42,7 @@ def digits() -> Arrays:
 def permuted_digits(
     seed: int,
     tasks: int = PERMUTATIONS,
-    heads: Heads = "shared",
+    heads: HeadKind = "shared",
     *,
     subset: int | None = None,
     cross_validation: bool = False,
@@ -76,7 +76,7 @@ def permuted_digits(
     )
 
 
-def split_digits(seed: int, tasks: int = PAIRS, heads: Heads = "per-task", *, subset: int | None = None) -> Stream:
+def split_digits(seed: int, tasks: int = PAIRS, heads: HeadKind = "per-task", *, subset: int | None = None) -> Stream:
     """The ten digits in a shuffled order, two classes a task, as images of one channel."""
     train = digits().train
     test = digits().test

@@ -15,7 +15,7 @@ import numpy as np
 from mdmt.benchmarks.splits import draw, reductions
 from mdmt.data.images import IMAGE_SUFFIXES, Progress, load_images
 from mdmt.errors import Mistake
-from mdmt.tasks import Heads, Stream, Task
+from mdmt.tasks import HeadKind, Stream, Task
 
 IMAGE_SIZE = 64
 LAYOUT = "DIR/task/class/image.jpg or DIR/task/{train,test}/class/image.jpg"
@@ -34,7 +34,7 @@ class TaskFiles:
 def folder(
     seed: int,
     tasks: int | None = None,
-    heads: Heads = "per-task",
+    heads: HeadKind = "per-task",
     *,
     data: str | Path,
     image_size: int = IMAGE_SIZE,
@@ -53,7 +53,7 @@ def folder(
     for number in range(count):
         task = _task(places[number].name, files[number], image_size, cache, progress)
         if subset is not None:
-            task.train = task.train.some(draw(task.train.labels, subset, seed, number))
+            task.train = task.train.subset(draw(task.train.labels, subset, seed, number))
         stream.append(task)
     return Stream(
         "folder",

@@ -12,7 +12,7 @@ from torch import Tensor
 from mdmt.benchmarks.splits import TASKS, count_tasks, draw, reductions
 from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.readers import Arrays, read_mnist
-from mdmt.tasks import Heads, Permutation, Stream, Task
+from mdmt.tasks import HeadKind, Permutation, Stream, Task
 
 VALIDATION = 5000  # the first training images are not used
 LIMIT = 1000
@@ -33,7 +33,7 @@ def pixel_orders(seed: int, first: int, count: int) -> list[Tensor]:
 def permuted_mnist(
     seed: int,
     tasks: int = TASKS,
-    heads: Heads = "shared",
+    heads: HeadKind = "shared",
     *,
     data: str | Path | None = None,
     subset: int | None = None,
@@ -58,7 +58,7 @@ def permuted_mnist(
     names = [f"permutation {start + number + 1}" for number in range(count)]
     test = (mnist.test.images.flatten(1), mnist.test.labels)
     first = Task(names[0], images, labels, test=test, classes=classes, view=views[0])
-    others = [first.seen_as(name, view) for name, view in zip(names[1:], views[1:], strict=True)]
+    others = [first.with_view(name, view) for name, view in zip(names[1:], views[1:], strict=True)]
     return Stream(
         "permuted-mnist",
         [first, *others],

@@ -26,7 +26,7 @@ from mdmt.data.images import Progress, load_images
 from mdmt.data.readers import ImageList, LabelledImages, read_awa2
 from mdmt.data.sources import substitute_note
 from mdmt.errors import Mistake
-from mdmt.tasks import Heads, Stream
+from mdmt.tasks import HeadKind, Stream
 
 OUTPUTS = 850  # each task has its own copy of the 50 classes, five of them in use
 IMAGE_SIZE = 224
@@ -67,7 +67,7 @@ def training_shares(order: list[list[int]], awa: ImageList) -> list[Tensor]:
 def split_awa(
     seed: int,
     tasks: int = TASKS,
-    heads: Heads = "per-task",
+    heads: HeadKind = "per-task",
     *,
     data: str | Path | None = None,
     image_size: int = IMAGE_SIZE,

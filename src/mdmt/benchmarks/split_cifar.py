@@ -20,7 +20,7 @@ from mdmt.benchmarks.splits import (
 )
 from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.readers import read_cifar100
-from mdmt.tasks import Heads, Stream
+from mdmt.tasks import HeadKind, Stream
 
 OUTPUTS = 100
 
@@ -37,7 +37,7 @@ def class_order(seed: int, cross_validation: bool = False) -> list[list[int]]:
 def split_cifar(
     seed: int,
     tasks: int = TASKS,
-    heads: Heads = "per-task",
+    heads: HeadKind = "per-task",
     *,
     data: str | Path | None = None,
     subset: int | None = None,

@@ -19,7 +19,7 @@ from mdmt.benchmarks.splits import (
 from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.images import Progress, load_images
 from mdmt.data.readers import LabelledImages, read_cub
-from mdmt.tasks import Heads, Stream
+from mdmt.tasks import HeadKind, Stream
 
 OUTPUTS = 200
 IMAGE_SIZE = 224
@@ -38,7 +38,7 @@ def class_order(seed: int, cross_validation: bool = False) -> list[list[int]]:
 def split_cub(
     seed: int,
     tasks: int = TASKS,
-    heads: Heads = "per-task",
+    heads: HeadKind = "per-task",
     *,
     data: str | Path | None = None,
     image_size: int = IMAGE_SIZE,

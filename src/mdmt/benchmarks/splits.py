@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mdmt.data.readers import LabelledImages
 from mdmt.errors import Mistake
-from mdmt.tasks import Rows, Task
+from mdmt.tasks import RowView, Task
 
 TASKS = 17  # evaluated; three more are held out for cross-validation
 HELD_OUT = 3
@@ -81,9 +81,9 @@ class Selection:
         return self.source.labels[self.rows]
 
     @property
-    def images(self) -> Rows:
+    def images(self) -> RowView:
         """The selected images, not copied."""
-        return Rows(self.source.images, self.rows)
+        return RowView(self.source.images, self.rows)
 
 
 def split_task(

@@ -45,10 +45,10 @@ class Progress:
         accuracy = learner.record.accuracy[-1] if learner.record.accuracy else []
         known = [a for a in accuracy[: learner.current] if a is not None]
         so_far = f", accuracy {100 * sum(known) / len(known):.1f} %" if known else ""
-        where = f"{self.title}: task {number}/{learner.planned}"
+        where = f"{self.title}: task {number}/{learner.recorder.stream_length}"
         steps = learner.steps_of(task) // len(task.parts)
-        self._show(f"{where}, step {learner.done}{so_far}", (number - len(task.parts)) * steps + learner.done,
-                   learner.planned * steps, where + so_far)  # fmt: skip
+        self._show(f"{where}, step {learner.step_in_task}{so_far}", (number - len(task.parts)) * steps + learner.step_in_task,
+                   learner.recorder.stream_length * steps, where + so_far)  # fmt: skip
 
     def image(self, done: int, total: int) -> None:
         """After some images were decoded."""

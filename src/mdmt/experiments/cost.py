@@ -49,7 +49,7 @@ def measure(config: RunConfig, stream: Stream, steps: int = 10) -> Row:
     def after_step(learner: Learner) -> None:
         assert learner.task is not None
         times.append(learner.record.seconds)
-        if learner.done == learner.steps_of(learner.task):
+        if learner.step_in_task == learner.steps_of(learner.task):
             held.update(_held_in_step(learner))
 
     learner.run(small, on_step=after_step)
@@ -80,7 +80,7 @@ def _small(stream: Stream, config: RunConfig, steps: int) -> Stream:
         if number == tasks:
             index = index[torch.arange(count) % len(index)]  # over again, where there are not as many
         part = copy.copy(task)
-        part.train, part.test = task.train.some(index), None
+        part.train, part.test = task.train.subset(index), None
         made.append(part)
     return replace(stream, tasks=made)
 
@@ -125,13 +125,12 @@ def _held_between_steps(learner: Learner) -> dict[str, int]:
 
 def _remembered(learner: Learner) -> list[Tensor]:
     """What the method and the optimiser remember."""
-    found = [getattr(learner.method, name) for name in learner.method.buffers()]
-    return found + [value for value in learner.optimiser_state().values() if isinstance(value, Tensor)]
+    return [*learner.method.state()[0].values(), *learner.optimiser.state()[0].values()]
 
 
 def _inference(learner: Learner, task: Task, steps: int) -> tuple[float, int]:
     """Milliseconds of one inference, and the most bytes that it makes and holds at one time."""
-    inputs = learner.shown(task, task.train, torch.arange(learner.batch))
+    inputs = task.inputs("train", torch.arange(learner.batch))
 
     def once() -> None:
         learner.predict(inputs, task=task.name)

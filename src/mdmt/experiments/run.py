@@ -64,7 +64,7 @@ def run(
         def after_step(learner: Learner) -> None:
             if stop.requested:
                 checkpoints.write(learner)
-                place = f"task {learner.current + 1}, step {learner.done}"
+                place = f"task {learner.current + 1}, step {learner.step_in_task}"
                 raise Stopped(f"stopped at {place}; {go_on(fresh)} goes on from there ({path})")
             forecast.after_step(learner)
             if on_step is not None:
@@ -72,8 +72,8 @@ def run(
 
         learned = learner.run(stream, on_step=after_step, checkpoint=checkpoints)
         record = {**learned.to_json(), "reduced": reduced(config, stream), "finished": True}
-        snapshots = {name: tensor.numpy() for name, tensor in learner.snapshots.items()}
-        folder.finish(record, learner.steps_kept, snapshots)
+        snapshots = {name: tensor.numpy() for name, tensor in learner.recorder.snapshots.items()}
+        folder.finish(record, learner.recorder.step_log, snapshots)
         return record
 
 
@@ -98,7 +98,7 @@ def failure_kept(folder: RunFolder) -> Iterator[Attempt]:
         if learner is None:
             folder.fail(summarise(error), None, None)
         else:
-            folder.fail(summarise(error), learner.current + 1, learner.done)
+            folder.fail(summarise(error), learner.current + 1, learner.step_in_task)
         raise
 
 
@@ -135,7 +135,7 @@ def resumed(config: RunConfig, folder: RunFolder, tell: Callable[[str], None] | 
         )
     method = find_method(config.method)(**config.arguments)
     try:
-        return Learner.load(checkpoint, method=method, device=config.device, tell=tell)
+        return Learner.load(checkpoint, method=method, device=config.device, warn=tell)
     except ValueError as damage:
         raise Mistake(f"{damage}; no good checkpoint is left: use --fresh to start over") from None
 

@@ -225,7 +225,7 @@ class _Teller:
 
     def step(self, learner: Any) -> None:
         """After every step of learning."""
-        self._say(f"task {learner.current + 1}/{learner.planned}")
+        self._say(f"task {learner.current + 1}/{learner.recorder.stream_length}")
 
     def image(self, done: int, total: int) -> None:
         """After some images were decoded."""

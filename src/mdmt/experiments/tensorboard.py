@@ -34,8 +34,8 @@ def also(folder: Path, on_step: OnStep) -> OnStep:
 
     def both(learner: Learner) -> None:
         on_step(learner)
-        if learner.done == 1:
-            write_events(folder, learner.record.accuracy, learner.steps_kept)
+        if learner.step_in_task == 1:
+            write_events(folder, learner.record.accuracy, learner.recorder.step_log)
 
     return both
 

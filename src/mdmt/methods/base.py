@@ -4,20 +4,47 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, Literal, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Protocol, dataclass_transform, get_args, get_origin, get_type_hints, overload
 
 import torch
 from torch import Tensor
 
-from mdmt import evaluation
 from mdmt.errors import Mistake
+from mdmt.heads import Heads, LearnedTask
 from mdmt.losses import cross_domain_softmax
+from mdmt.memory import Memory
+from mdmt.model import Model
 from mdmt.tasks import Batch, Stream, Task
 
-if TYPE_CHECKING:
-    from mdmt.learner import Learner
-    from mdmt.memory import Memory
-    from mdmt.model import Model
+
+class Host(Protocol):
+    """What a method sees of the learner it belongs to."""
+
+    heads: Heads
+    memory: Memory
+    losses: list[Tensor]  # of this step
+    task: Task | None
+
+    @property
+    def model(self) -> Model:
+        """The network that is learning."""
+
+    @property
+    def current(self) -> int:
+        """The number of the task being learned, from 0."""
+
+    @property
+    def tasks(self) -> list[LearnedTask]:
+        """The tasks learned so far, with the one being learned."""
+
+    def apply(self, gradient: Tensor) -> None:
+        """One step of the optimiser against a gradient."""
+
+    def read(self, task: Task, index: Tensor) -> Batch:
+        """Some of a task's training examples as a batch."""
+
+    def sample_of_task(self, count: int) -> Tensor:
+        """Indices of some training examples of the current task, the same ones whenever it is asked."""
 
 
 TINY = 1e-30  # keeps a quotient finite where its denominator is 0
@@ -40,7 +67,16 @@ class Buffer:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, method: Method, owner: type) -> Tensor:
+    @overload
+    def __get__(self, method: None, owner: type) -> Buffer: ...
+
+    @overload
+    def __get__(self, method: Method, owner: type) -> Tensor: ...
+
+    def __get__(self, method: Method | None, owner: type) -> Tensor | Buffer:
+        """A method's own tensor; of the class, the declaration."""
+        if method is None:
+            return self
         value: Tensor = method.__dict__[self.name]
         return value
 
@@ -59,13 +95,13 @@ class Method:
     name, kind, source = "", "", ""  # as in tables; rehearsal, regularisation or bound; authors and year
     uses_memory = stores_features = cosine = False
     policy = ""  # the memory policy it needs, when it is not the benchmark's
-    learner: Learner
+    learner: Host
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(kw_only=True, eq=False)(cls)
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self), localns={"Learner": Any})
+        hints = get_type_hints(type(self), localns={"Host": Any})
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             _check(type(self).__name__, field, hints[field.name], getattr(self, field.name))
 
@@ -101,7 +137,7 @@ class Method:
 
     def represent(self, batch: Batch) -> Tensor:
         """What is stored as F with these examples when `stores_features`: one row each; here their features."""
-        return evaluation.features(self.learner, batch.inputs)
+        return self.model.embed(batch.inputs)
 
     def gradient(self, batch: Batch) -> Tensor:
         """The direction against which to step."""
@@ -128,7 +164,7 @@ class Method:
 
     def heads(self, batch: Batch) -> Tensor:
         """The head that each sample belongs to."""
-        return torch.zeros_like(batch.tasks) if self.learner.heads == "shared" else batch.tasks
+        return torch.zeros_like(batch.tasks) if self.learner.heads.shared else batch.tasks
 
     def grad(self, *batches: Batch) -> tuple[Tensor, Tensor]:
         """Mean loss of each batch, summed, and its gradient as one vector.
@@ -137,17 +173,26 @@ class Method:
         """
         losses = [self.loss(self.model.features(batch.inputs), batch).sum() / len(batch) for batch in batches]
         loss = torch.stack(losses).sum()
-        self.learner.check_finite("loss", loss)
+        self.learner.losses.append(loss.detach())  # `apply` checks that it is finite
         return loss.detach(), self.model.gradient(loss)
 
     # What the learner calls.
 
-    def bind(self, learner: Learner) -> None:
+    def bind(self, learner: Host) -> None:
         """Belong to a learner whose model exists: the buffers take their shapes."""
         self.learner = learner
         for name, buffer in self.buffers().items():
             flat = self.model.flat
             setattr(self, name, torch.zeros_like(flat.data) if buffer.like else flat.data.new_zeros(buffer.shape))
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What it remembers, and how it was made."""
+        return {name: getattr(self, name) for name in self.buffers()}, {"name": self.name, "arguments": self.arguments}
+
+    def load_state(self, tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        for name, value in tensors.items():
+            setattr(self, name, value)
 
     @classmethod
     def buffers(cls) -> dict[str, Buffer]:

@@ -30,7 +30,8 @@ class GEM(Method):
         for row, reference in zip(rows, past, strict=True):
             row.copy_(self.grad(reference)[1])
         g = self.grad(batch)[1]
-        if not past or bool((rows @ g >= 0).all()):
+        products = rows @ g
+        if not bool((products < 0).any()) or not bool(products.isfinite().all()):  # what is not finite, `apply` finds
             return g
         exact = rows.double()
         duals = solve(exact @ exact.T, exact @ g.double(), self.margin)

@@ -61,7 +61,7 @@ class MDMTR(Rehearsal):
         scores, heads, owner = self.model.scores(features), self.heads(batch), self.model.head_of_class
         margins = {
             "class_margin": self.class_margin,
-            "task_margin": 0.0 if self.learner.heads == "shared" else self.task_margin,
+            "task_margin": 0.0 if self.learner.heads.shared else self.task_margin,
             "scale": self.scale,
         }
         if self.head == "linear":

@@ -1,0 +1,245 @@
+"""What is measured along the way: accuracies, learning curve, drift, step log, and snapshots for figures.
+
+The recorder observes. It reads the model, the heads and the memory, and writes to nothing but itself.
+
+The step log has a row (task, step, loss, gradient, seconds) for each logged step of a stream, task and step from 1: the last
+loss that the step computed and the sum of the gradient it applied. Two runs with the same rows took the same steps; where they
+differ, the first row that does says when it happened. A long task logs evenly spaced steps, its first and last among them.
+
+Snapshots are tensors by name, for the first, the middle and the last task of a stream (numbers from 0): `features.J.I` are the
+features of task J's sample after task I, scaled to length 1 in half precision, and `lengths.J.I` their lengths; task 0 has them
+after every task, the others after the middle and the last. `labels.J` are the rows of the head of that sample. `head.0.I` are
+the weights of task 0's classes after task I. `head` and `head_of_class` are those after the last task.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mdmt.errors import Mistake
+from mdmt.heads import Heads
+from mdmt.memory import Memory
+from mdmt.metrics import BETA
+from mdmt.model import Model, chunks, unit
+from mdmt.record import LogRow, Record
+from mdmt.tasks import Task
+
+DRIFT_SAMPLE = 100  # examples of each task whose features are followed
+LOG_ROWS = 1000  # logged steps of one task, at most, and its last step
+
+
+class Recorder:
+    """Observes a learner; `record` is what it measured."""
+
+    def __init__(self, heads: Heads, *, per_class: bool = False) -> None:
+        self.heads = heads
+        self.per_class = per_class  # accuracy is the mean of the classes' accuracies
+        self.record = Record()
+        self.eval_tasks: dict[str, Task] = {}  # tasks whose test examples are at hand
+        self.reference_features: dict[str, Tensor] = {}  # of each task's sample, right after it was learned
+        self.snapshots: dict[str, Tensor] = {}
+        self.step_log: list[LogRow] = []
+        self.step_stats: dict[str, float] = {}  # loss and gradient of the latest step
+        self.stream_length = 0  # tasks in all while a stream is run, else 0
+
+    # Along the way.
+
+    def begin_stream(self, length: int) -> None:
+        """A stream is run that ends with so many tasks learned: steps are logged and snapshots taken."""
+        self.stream_length = length
+        chosen = snapshot_tasks(length)
+        if len(self.heads.tasks) < length:  # an earlier stream may have left others
+            self.snapshots = {name: value for name, value in self.snapshots.items() if _fits(name, chosen)}
+
+    def end_stream(self) -> None:
+        """The stream is over, or interrupted."""
+        self.stream_length = 0
+
+    def begin_task(self, task: Task) -> None:
+        """Make room for a task in the record."""
+        for part in task.parts:
+            tested = 0 if part.test is None else len(part.test)
+            about = {"name": part.name, "classes": list(part.classes), "train": len(part.train), "test": tested}
+            self.record.tasks.append(about)
+            self.record.curve.append([])
+
+    def know(self, tasks: Iterable[Task]) -> None:
+        """Evaluate these tasks too, where they have test examples."""
+        self.eval_tasks.update({task.name: task for task in tasks if task.test is not None})
+
+    def before_step(self, task: Task, step: int, model: Model) -> None:
+        """Z_b: the accuracy on the current task after b of its mini-batches, for b up to beta."""
+        self.step_stats = {}
+        curve = self.record.curve[-1]
+        if len(task.parts) == 1 and len(curve) == step <= BETA:
+            measured = self.accuracies(task, model)
+            curve.append(None if measured is None else measured[0])
+
+    def after_step(self, step: int, last: int) -> None:
+        """Log the step that is just over, one of `last` in its task, when it is one of those to log."""
+        self.record.steps += 1
+        if self.stream_length and ((step - 1) % log_stride(last) == 0 or step == last):
+            stats = [self.step_stats.get(name, math.nan) for name in ("loss", "gradient")]
+            self.step_log.append([len(self.heads.tasks), step, *stats, self.record.seconds])
+
+    def after_task(self, model: Model, memory: Memory) -> None:
+        """A row of accuracies and of drift; tasks learned together have one row, the last of them."""
+        record = self.record
+        names = self.heads.names
+        names += [name for name in self.eval_tasks if name not in names]
+        rows = [self.accuracies(self.eval_tasks[name], model) if name in self.eval_tasks else None for name in names]
+        _append(record.accuracy, [None if row is None else row[0] for row in rows], len(self.heads.tasks))
+        _append(record.accuracy_task_free, [None if row is None else row[1] for row in rows], len(self.heads.tasks))
+        _append(record.drift, [self.drift(name, model) for name in self.heads.names], len(self.heads.tasks))
+        record.memory_bytes = sum(memory.bytes.values())
+        record.weights_sha256 = model.sha256()
+        if self.stream_length:
+            self._take_snapshots(model)
+
+    @contextmanager
+    def clock(self) -> Iterator[None]:
+        """Count the seconds inside as spent learning."""
+        start = time.perf_counter()
+        yield
+        self.record.seconds += time.perf_counter() - start
+
+    # Measuring.
+
+    def accuracies(self, task: Task, model: Model) -> tuple[float, float] | None:
+        """Accuracy on a task's test examples with the task given, and with all seen heads competing.
+
+        None where the task has no test examples or a class that no head knows.
+        """
+        rows = self.heads.rows(task)
+        if task.test is None or rows is None:
+            return None
+        labels = rows[task.test.labels.to(rows.device)]
+        allowed = (model.only(rows), model.head_of_class >= 0)
+        right = torch.empty(2, len(labels), dtype=torch.bool)
+        with model.evaluating():
+            for index in chunks(task.test.inputs):
+                scores = model.scores(model.features(task.inputs("test", index).to(model.flat.device)))
+                for which, mask in enumerate(allowed):
+                    right[which, index] = (best(scores, mask) == labels[index]).cpu()
+        given, free = (fraction(r, task.test.labels, self.per_class) for r in right)
+        return given, free
+
+    def drift(self, name: str, model: Model) -> float | None:
+        """1 - cos between a task's features now and right after it was learned, on a fixed sample of its test examples."""
+        task = self.eval_tasks.get(name)
+        if task is None or task.test is None:
+            return None
+        now = model.embed(task.inputs("test", fixed_sample(task)))
+        before = self.reference_features.setdefault(name, now)
+        moved = float((1 - torch.cosine_similarity(now, before)).mean())
+        return max(0.0, moved) if math.isfinite(moved) else None  # rounding may give a little less than nothing
+
+    def _take_snapshots(self, model: Model) -> None:
+        after = len(self.heads.tasks) - 1
+        chosen = snapshot_tasks(self.stream_length)
+        taken: dict[str, Tensor] = {}
+        for number in chosen:
+            wanted = number <= after and _fits(f"features.{number}.{after}", chosen)
+            task = self.eval_tasks.get(self.heads.tasks[number].name) if wanted else None
+            if task is None or task.test is None:
+                continue
+            sample = fixed_sample(task)
+            features = model.embed(task.inputs("test", sample))
+            taken[f"features.{number}.{after}"] = unit(features).half()
+            taken[f"lengths.{number}.{after}"] = features.norm(dim=1)
+            rows = self.heads.tasks[number].rows
+            taken[f"labels.{number}"] = rows[task.test.labels[sample].to(rows.device)]
+        weights = model.head.detach()
+        taken[f"head.0.{after}"] = weights[self.heads.tasks[0].rows].clone()
+        if after == self.stream_length - 1:
+            taken |= {"head": weights.clone(), "head_of_class": model.head_of_class.clone()}
+        self.snapshots.update({name: value.cpu() for name, value in taken.items()})
+
+    # Saving.
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything measured so far, as tensors and as JSON."""
+        tensors = {f"right_after.{name}": value for name, value in self.reference_features.items()}
+        tensors |= {f"snapshots.{name}": value for name, value in self.snapshots.items()}
+        if self.step_log:
+            tensors["steps.rows"] = torch.tensor(self.step_log, dtype=torch.float64)
+        return tensors, asdict(self.record)
+
+    def load_state(self, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        for name, value in tensors.items():
+            kind, _, rest = name.partition(".")
+            if kind == "right_after":
+                self.reference_features[rest] = value
+            elif kind == "snapshots":
+                self.snapshots[rest] = value.cpu()
+            else:
+                self.step_log = value.tolist()
+        self.record = Record(**record)
+
+
+def best(scores: Tensor, allowed: Tensor) -> Tensor:
+    """The row with the highest score among the allowed ones."""
+    return scores.masked_fill(~allowed, -math.inf).argmax(1)
+
+
+def fraction(right: Tensor, labels: Tensor, per_class: bool) -> float:
+    """The fraction that is right; per class, the mean of the classes' fractions."""
+    if not per_class:
+        return right.double().mean().item()
+    counts = torch.bincount(labels)
+    rights = torch.bincount(labels, weights=right.double())
+    return (rights[counts > 0] / counts[counts > 0]).mean().item()
+
+
+def fixed_sample(task: Task) -> Tensor:
+    """Indices of the test examples whose features are followed, evenly from all of them."""
+    if task.test is None:
+        raise Mistake(f"task {task.name!r} has no test examples")
+    count = len(task.test)
+    return torch.linspace(0, count - 1, min(count, DRIFT_SAMPLE)).long()
+
+
+def snapshot_tasks(length: int) -> list[int]:
+    """First, middle and last of so many tasks: 1, 9 and 17 of 17, counted from 0.
+
+    >>> snapshot_tasks(17), snapshot_tasks(2), snapshot_tasks(1)
+    ([0, 8, 16], [0, 1], [0])
+    """
+    return sorted({0, length // 2, length - 1})
+
+
+def log_stride(steps: int) -> int:
+    """The distance between two logged steps of a task that has so many.
+
+    >>> log_stride(250), log_stride(1000), log_stride(5500)
+    (1, 1, 6)
+    """
+    return max(1, math.ceil(steps / LOG_ROWS))
+
+
+def _fits(name: str, chosen: list[int]) -> bool:
+    """Whether a snapshot belongs to a stream whose chosen tasks are these."""
+    kind, *numbers = name.split(".")
+    if kind == "head":
+        return len(numbers) == 2
+    if kind == "labels":
+        return int(numbers[0]) in chosen
+    if kind in ("features", "lengths"):
+        of, after = map(int, numbers)
+        return of == 0 or (of in chosen and after in chosen)
+    return False
+
+
+def _append(matrix: list[list[float | None]], row: list[float | None], length: int) -> None:
+    """Add the row of the last of so many tasks; tasks learned together with it have empty rows."""
+    matrix.extend([] for _ in range(length - 1 - len(matrix)))
+    matrix.append(row)
