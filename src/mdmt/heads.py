@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mdmt.errors import Mistake
 from mdmt.model import Model
-from mdmt.tasks import HeadKind, Task
+from mdmt.tasks import Batch, HeadKind, Task
 
 
 @dataclass
@@ -68,6 +68,21 @@ class Heads:
             learned = ", ".join(map(repr, self.names)) or "none"
             raise Mistake(f"task {name!r} was not learned; the learned ones are {learned}")
         return self.names.index(name)
+
+    def batch(self, task: Task, index: Tensor) -> Batch:
+        """Some of a task's training examples as a batch; in a pool, indices run through its tasks in order."""
+        pieces = []
+        start = 0
+        for part in task.parts:
+            end = start + len(part.train)
+            inside = index if len(task.parts) == 1 else index[(index >= start) & (index < end)] - start
+            start = end
+            if len(inside):
+                number = self.number(part.name)
+                labels = self.tasks[number].rows[part.train.labels[inside].to(self.device)]
+                inputs = part.inputs("train", inside).to(self.device)
+                pieces.append(Batch(inputs, labels, torch.full_like(labels, number)))
+        return pieces[0] if len(pieces) == 1 else Batch.joined(pieces)
 
     def class_names(self, rows: Tensor) -> list[Hashable]:
         """The class that each row stands for."""

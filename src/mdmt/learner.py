@@ -22,7 +22,7 @@ from mdmt.heads import Heads, LearnedTask
 from mdmt.memory import Memory, Ring
 from mdmt.methods import MDMTR, METHODS
 from mdmt.methods.base import Method
-from mdmt.model import Model, Normalisation
+from mdmt.model import Model, Normalisation, count_features
 from mdmt.optimiser import Optimiser
 from mdmt.record import Record
 from mdmt.recorder import Recorder, best
@@ -213,17 +213,7 @@ class Learner:
 
     def read(self, task: Task, index: Tensor) -> Batch:
         """Some of a task's training examples as a batch; in a pool, indices run through its tasks in order."""
-        pieces, start = [], 0
-        for part in task.parts:
-            count = len(part.train)
-            inside = index if len(task.parts) == 1 else index[(index >= start) & (index < start + count)] - start
-            start += count
-            if len(inside):
-                number = self.heads.number(part.name)
-                labels = self.heads.tasks[number].rows[part.train.labels[inside].to(self.device)]
-                inputs = part.inputs("train", inside).to(self.device)
-                pieces.append(Batch(inputs, labels, torch.full_like(labels, number)))
-        return pieces[0] if len(pieces) == 1 else Batch.joined(pieces)
+        return self.heads.batch(task, index)
 
     def sample_of_task(self, count: int) -> Tensor:
         """Indices of some training examples of the current task, the same ones whenever it is asked."""
@@ -381,27 +371,12 @@ class Learner:
         if scale is None:
             scale = 1 / 255 if example.dtype == torch.uint8 else 1.0
         self.network = Model(
-            self.backbone, self._count_features(example), self.heads.outputs or classes,
+            self.backbone, count_features(self.backbone, example), self.heads.outputs or classes,
             cosine=self.method.cosine, scale=scale, mean=self.normalisation.mean, seed=self.seed,
             device=self.device, channels_last=channels_last, example=example,
         )  # fmt: skip
         self.optimiser.bind(self.network.flat)
         self.method.bind(self)
-
-    def _count_features(self, example: Tensor) -> int:
-        """How many features the backbone gives for an input; one that gives none is refused."""
-        try:
-            with torch.no_grad():
-                self.backbone.to(self.device).eval()
-                probe = self.backbone(torch.zeros(2, *example.shape[1:], device=self.device))
-        except RuntimeError as error:
-            raise Mistake(
-                f"the backbone cannot read inputs of shape {tuple(example.shape[1:])}: {str(error).splitlines()[0]}"
-            ) from None
-        if not isinstance(probe, Tensor) or probe.ndim != 2 or len(probe) != 2:
-            shape = tuple(probe.shape) if isinstance(probe, Tensor) else type(probe).__name__
-            raise Mistake(f"the backbone must return one feature vector per input; for 2 inputs it gave {shape}")
-        return probe.shape[1]
 
     def _follow(self, stream: Stream) -> None:
         """Take from a stream what was not said when the learner was made."""

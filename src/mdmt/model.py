@@ -213,6 +213,21 @@ class Model:
         return digest.hexdigest()
 
 
+def count_features(backbone: nn.Module, example: Tensor) -> int:
+    """How many features the backbone gives for inputs like this one; one that gives none is refused."""
+    try:
+        with torch.no_grad():
+            backbone.to(example.device).eval()
+            probe = backbone(torch.zeros(2, *example.shape[1:], device=example.device))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise Mistake(f"the backbone cannot read inputs of shape {tuple(example.shape[1:])}: {reason}") from None
+    if not isinstance(probe, Tensor) or probe.ndim != 2 or len(probe) != 2:
+        shape = tuple(probe.shape) if isinstance(probe, Tensor) else type(probe).__name__
+        raise Mistake(f"the backbone must return one feature vector per input; for 2 inputs it gave {shape}")
+    return probe.shape[1]
+
+
 def chunks(inputs: Tensor | RowView) -> Iterator[Tensor]:
     """Indices of inputs in pieces of a size that is quick and fits."""
     yield from torch.arange(len(inputs)).split(max(1, CHUNK // math.prod(inputs.shape[1:])))
