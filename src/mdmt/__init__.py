@@ -6,17 +6,16 @@ Names are loaded when they are first used, so that `mdmt --help` never loads tor
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
 if TYPE_CHECKING:
-    from mdmt import backbones, benchmarks, losses, memory, methods, metrics
+    from mdmt import backbones, benchmarks, checks, losses, memory, methods, metrics
     from mdmt.learner import Learner
     from mdmt.methods import AGEM, ER, EWC, GEM, MAS, MDMTR, MEGA, MER, PI, VAN, Joint, Method, RWalk
     from mdmt.tasks import Examples, Stream, Task
 
-_MODULES = ("backbones", "benchmarks", "losses", "memory", "methods", "metrics")
+_MODULES = ("backbones", "benchmarks", "checks", "losses", "memory", "methods", "metrics")
 _NAMES = {
     "Learner": "learner",
     **dict.fromkeys(("Examples", "Stream", "Task"), "tasks"),
@@ -28,7 +27,7 @@ _NAMES = {
 __all__ = [
     "AGEM", "ER", "EWC", "GEM", "MAS", "MDMTR", "MEGA", "MER", "PI", "VAN",
     "Examples", "Joint", "Learner", "Method", "RWalk", "Stream", "Task",
-    "backbones", "benchmarks", "losses", "memory", "methods", "metrics",
+    "backbones", "benchmarks", "checks", "losses", "memory", "methods", "metrics",
 ]  # fmt: skip
 
 
@@ -37,6 +36,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"mdmt.{name}")
     if name in _NAMES:
         return getattr(importlib.import_module(f"mdmt.{_NAMES[name]}"), name)
+    if name == "__version__":
+        return importlib.metadata.version("mdmt")
     raise AttributeError(f"module 'mdmt' has no attribute {name!r}")
 
 
