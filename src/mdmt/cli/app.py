@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mdmt.cli import catalog, compare, cost, data, options, report, reproduce, runs, tune
+from mdmt.cli import catalog, compare, cost, data, doctor, options, report, reproduce, runs, tune
 from mdmt.cli.process import exit_code, in_child
 from mdmt.cli.progress import Progress, tell
 from mdmt.errors import Mistake, go_on
@@ -114,6 +114,7 @@ app.add_typer(catalog.app, name="list")
 app.add_typer(data.app, name="data")
 app.add_typer(runs.app, name="runs")
 app.command()(runs.rerun)
+app.command()(doctor.doctor)
 app.add_typer(reproduce.app, name="reproduce")
 
 

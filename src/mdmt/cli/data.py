@@ -29,7 +29,7 @@ def list_(data: Data = None, json: Json = False) -> None:
     from mdmt.data.sources import SOURCES, data_folder
 
     folder = data_folder(data)
-    statuses = {name: _status(name, folder) for name in SOURCES}
+    statuses = {name: status(name, folder) for name in SOURCES}
     rows = {name: _row(name, status) for name, status in statuses.items()}
     if json:
         _print_json({"folder": str(folder), "data": rows})
@@ -58,13 +58,13 @@ def fetch(
     from mdmt.data.sources import data_folder
 
     folder = data_folder(data)
-    before = _status(name, folder).state
+    before = status(name, folder).state
     with _progress(quiet or json) as progress:
         try:
             fetch_one(name, folder, progress, base=from_)
         except KeyboardInterrupt:
             raise Mistake("interrupted; run the same command again to continue") from None
-    row = _row(name, _status(name, folder))
+    row = _row(name, status(name, folder))
     if json:
         _print_json({"name": name, **row})
     else:
@@ -95,14 +95,15 @@ def verify(name: Name, data: Data = None, json: Json = False) -> None:
 
 
 @dataclass(frozen=True)
-class _Status:
+class Status:
     """Whether a data set is here, and where it is or is looked for."""
 
     state: str
     places: list[Path]
 
 
-def _status(name: str, folder: Path) -> _Status:
+def status(name: str, folder: Path) -> Status:
+    """Look for a data set."""
     from mdmt.data.sources import find, locate, substitute_note
 
     source = find(name)
@@ -112,14 +113,14 @@ def _status(name: str, folder: Path) -> _Status:
         places = [folder / place for place in source.folders]
         if source.archive:
             places.append(folder / source.files[0].name)
-        return _Status("missing", places)
+        return Status("missing", places)
     state = "present" if location.archive is None else "present, packed"
     if substitute_note(location) is not None:
         state = "substitute images"
-    return _Status(state, [location.archive or location.folder])
+    return Status(state, [location.archive or location.folder])
 
 
-def _row(name: str, status: _Status) -> dict[str, Any]:
+def _row(name: str, status: Status) -> dict[str, Any]:
     """Describe a data set as --json does."""
     from mdmt.data.sources import find
 

