@@ -9,7 +9,6 @@ import statistics
 import time
 
 import torch
-from mdmt.opening import open_task
 
 import mdmt
 from mdmt.benchmarks import make
@@ -28,20 +27,17 @@ def stepper(name: str, learned: int):
         chosen = slice(None, None, 13)
         labels = [task.classes[i] for i in task.train.labels[chosen]]
         tasks.append(mdmt.Task(task.name, task.train.inputs[chosen], labels, classes=task.classes, view=task.view))
-    learner.heads = "shared"
+    learner.heads.kind = "shared"
     for task in tasks[:learned]:
         learner.learn(task)
-    open_task(learner, tasks[learned])
+    learner._open(tasks[learned], ())
     learner.model.backbone.train()
     batches = [learner.read(tasks[learned], torch.arange(i, i + learner.batch)) for i in range(0, 200, learner.batch)]
 
     def steps() -> float:
         start = time.perf_counter()
         for batch in batches[:STEPS]:
-            learner.method.step(batch)
-            if learner.method.uses_memory:
-                learner.memory.observe(learner.with_features(batch))
-            learner.method.after_step(batch)
+            learner.step(batch)
         return (time.perf_counter() - start) / STEPS * 1e3
 
     return steps

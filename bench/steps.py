@@ -9,7 +9,6 @@ import statistics
 import time
 
 import torch
-from mdmt.opening import open_task
 from torch import nn
 
 import mdmt
@@ -37,8 +36,7 @@ def learner_step(method: mdmt.Method):
     stream = make("permuted-digits", tasks=2)
     learner = mdmt.Learner(mdmt.backbones.mlp(784), method, heads="shared", lr=0.01)
     learner.learn(stream[0])
-    open_task(learner, stream[1])
-    learner.task = stream[1]
+    learner._open(stream[1], ())
     learner.model.backbone.train()
     batches = iter(())
 
@@ -49,9 +47,7 @@ def learner_step(method: mdmt.Method):
             learner.step_in_task = 0
             batches = learner._batches(stream[1])
             batch = next(batches)
-        learner.method.step(batch)
-        if learner.method.uses_memory:
-            learner.memory.observe(learner.with_features(batch))
+        learner.step(batch)
         learner.step_in_task += 1
 
     return step
