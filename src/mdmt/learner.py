@@ -22,8 +22,7 @@ from mdmt.heads import Heads, LearnedTask
 from mdmt.memory import Memory, Ring
 from mdmt.methods import MDMTR, METHODS
 from mdmt.methods.base import Method
-from mdmt.model import Model, Normalisation, count_features
-from mdmt.optimiser import Optimiser
+from mdmt.model import Model, Normalisation, Optimiser, count_features
 from mdmt.record import Record
 from mdmt.recorder import Recorder, best
 from mdmt.tasks import Batch, HeadKind, Stream, Task
