@@ -197,8 +197,8 @@ def published_rows():
 
 def test_the_published_value_stands_beside_ours():
     rows = published_rows()
-    heads, lines = tables.main_grid(rows)
-    assert heads[1:5] == ["A_T (%)", "published", "F_T", "published"]
+    columns, lines = tables.main_grid(rows)
+    assert columns[1:5] == ["A_T (%)", "published", "F_T", "published"]
     assert lines[2][1:3] == ["60.00 ± 10.00", "69.20 ± 1.60"]
     assert lines[0][8] == "2.513 ± 0.330*"
     assert lines[1][8] == "-"

@@ -19,7 +19,7 @@ from mdmt.experiments.held import Held, Made, Saved
 from mdmt.experiments.resolve import resolve
 from mdmt.published import table
 from mdmt.report import text
-from mdmt.report.cost_table import cost_blocks
+from mdmt.report.tables import cost_blocks
 from support.formats import write_cifar
 from support.helpers import small_stream
 

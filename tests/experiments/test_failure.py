@@ -11,7 +11,7 @@ from mdmt.experiments.config import folder_of
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
 from mdmt.experiments.store import FAILED, RunFolder
-from mdmt.report import folders
+from mdmt.report.study import read_run
 from support.helpers import small_stream
 
 
@@ -44,7 +44,7 @@ def test_the_reason_stays_until_the_run_goes_on_and_changes_nothing_of_it(config
             run(config, out, every=1, on_step=fail_at(2, step, error))
         assert written(config, out) == {"reason": reason, "task": 2, "step": step}
     folder = folder_of(config, out)
-    assert folders.read_run(RunFolder(folder)).reason == "failed: the loss; 1 of 2 tasks learned at its last checkpoint"
+    assert read_run(RunFolder(folder)).reason == "failed: the loss; 1 of 2 tasks learned at its last checkpoint"
     assert main(["runs", "list", str(out)]) == 0
     listed = capsys.readouterr().out
     assert "failed: the loss\ncheckpoint at task 2, step " in listed
@@ -65,7 +65,7 @@ def test_a_run_that_fails_before_it_learns(config, tmp_path, monkeypatch, capsys
     with pytest.raises(OSError, match="Input/output"):
         run(config, tmp_path)
     assert written(config, tmp_path) == {"reason": "images.npy: Input/output error", "task": None, "step": None}
-    assert folders.read_run(RunFolder(folder_of(config, tmp_path))).reason == "failed: images.npy: Input/output error"
+    assert read_run(RunFolder(folder_of(config, tmp_path))).reason == "failed: images.npy: Input/output error"
     assert main(["runs", "list", str(tmp_path), "--json"]) == 0
     (about,) = json.loads(capsys.readouterr().out)["runs"]
     assert (about["state"], about["reason"]) == ("failed", "images.npy: Input/output error")

@@ -28,26 +28,26 @@ from mdmt.experiments.config import folder_of
 from mdmt.experiments.resolve import configs_for, split_methods
 from mdmt.experiments.store import RunFolder, find_runs
 from mdmt.methods import METHODS
-from mdmt.report import charts, command, features, files, folders, heatmaps, page, sections, study, style, tsne
-from mdmt.report.server import server
+from mdmt.report import charts, features, files, heatmaps, page, sections, study, style
+from mdmt.report.server import make_server
 from support.run_folders import interrupt, leave
 
 EVIL = "<script>alert('x')</script>"
 
 
 def read(out):
-    return study.read(find_runs(Path(out)))
+    return study.read_studies(find_runs(Path(out)))
 
 
 def only(out):
-    (found,), absent = read(out)
-    assert absent == []
+    (found,), unusable = read(out)
+    assert unusable == []
     return found
 
 
 def html(out, cache=None):
-    studies, absent = read(out)
-    return page.render(page.drawings(studies, cache, compute=cache is not None), absent, where=str(out))
+    studies, unusable = read(out)
+    return page.render(page.figures_of(studies, cache, compute=cache is not None), unusable, where=str(out))
 
 
 @pytest.fixture(scope="module")
@@ -110,10 +110,10 @@ def test_what_cannot_be_shown_is_listed_with_its_reason(tmp_path):
     (made["running"] / "record.json").unlink()
     with open(made["running"] / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        (found,), absent = read(tmp_path)
+        (found,), unusable = read(tmp_path)
         text = html(tmp_path)
-    assert [run.folder for run in found.runs] == [shown]
-    reasons = {one.folder: one.reason for one in absent}
+    assert [run.path for run in found.runs] == [shown]
+    reasons = {run.path: run.reason for run in unusable}
     assert reasons[made["no json"]] == "record.json is damaged: it is no JSON object"
     assert reasons[made["no record"]] == "stopped or killed before its end; it left no checkpoint"
     assert reasons[made["no config"]] == "config.json is damaged: it is no JSON object"
@@ -122,8 +122,8 @@ def test_what_cannot_be_shown_is_listed_with_its_reason(tmp_path):
     assert reasons[made["list"]] == "record.json is damaged: it is no JSON object"
     assert reasons[made["twice"]] == f"the same run as {shown}, which is shown"
     assert reasons[made["running"]] == "running now"
-    assert [one.folder for one in absent if one.running] == [made["running"]]
-    assert f"{len(absent)} run folders" in text
+    assert [run.path for run in unusable if run.is_running] == [made["running"]]
+    assert f"{len(unusable)} run folders" in text
     assert "1 running now" in text
 
 
@@ -139,7 +139,7 @@ def test_held_out_tasks_are_a_study_of_their_own_and_need_no_command(tmp_path):
     leave(tmp_path, "van")
     leave(tmp_path, "er", cross_validation=True)
     first, second = read(tmp_path)[0]
-    assert {len(command.commands(one)) for one in (first, second)} == {0, 1}
+    assert {len(sections.commands(one)) for one in (first, second)} == {0, 1}
 
 
 def test_a_run_says_how_far_it_came(tmp_path):
@@ -191,11 +191,11 @@ def test_learning_speed_ends_at_lca_10(out):
 
 
 def test_cost_is_what_the_runs_took(out):
-    seconds, memory = charts.cost(only(out))
+    seconds, memory = charts.cost_in_seconds(only(out)), charts.cost_in_memory(only(out))
     entry = only(out).entries[1]
     assert seconds.series[1].x[0] == pytest.approx(np.mean([run.record["seconds"] for run in entry.runs]))
     assert memory.series[1].x[0] == pytest.approx(np.mean([run.record["memory_bytes"] for run in entry.runs]) / 1e6)
-    assert seconds.says().startswith("average accuracy A_T (%), highest first: ")
+    assert seconds.summary().startswith("average accuracy A_T (%), highest first: ")
 
 
 def test_angles_by_hand():
@@ -210,21 +210,21 @@ def test_angles_by_hand():
 
 
 def test_centres_are_weights_of_heads_or_means_of_features(tmp_path):
-    own = folders.read_run(RunFolder(leave(tmp_path, "van", benchmark="split-digits")))
+    own = study.read_run(RunFolder(leave(tmp_path, "van", benchmark="split-digits")))
     names, centres, shared = features.class_centres(own)
     assert not shared
     assert names == [f"task {task}, class {number}" for task in (1, 2, 3) for number in (1, 2)]
     assert np.array_equal(centres, own.snapshots["head"][:, :-1])
-    common = folders.read_run(RunFolder(leave(tmp_path, "van")))
+    common = study.read_run(RunFolder(leave(tmp_path, "van")))
     names, centres, shared = features.class_centres(common)
     assert shared
     assert len(names) == 6
     here = features.features(common.snapshots, 1, 2)[common.snapshots["labels.1"] == 1]
     assert np.allclose(centres[3], here.mean(axis=0))
     assert "the mean feature of a class, not its weights" in html(tmp_path)
-    (angles,), _ = heatmaps.centres(only(common.folder))
+    (angles,), _ = heatmaps.centres(only(common.path))
     expected = np.degrees(np.arccos(centres[0] @ centres[1] / np.linalg.norm(centres[0]) / np.linalg.norm(centres[1])))
-    assert angles.rows[0][1][1].says == f"task 1, class 1 and task 1, class 2: {expected:.1f}°"
+    assert angles.rows[0][1][1].sentence == f"task 1, class 1 and task 1, class 2: {expected:.1f}°"
 
 
 def test_intervals_are_students(out):
@@ -245,7 +245,7 @@ def test_the_command_asks_for_these_very_runs(tmp_path):
     made = {leave(tmp_path, v, s) for v in ("er[memory=5,reference_batch=8]", "van") for s in (1, 2, 7)}
     made.add(leave(tmp_path, "mdmt-r[reading=paper]", 1))
     asked = set()
-    lines = command.commands(only(tmp_path))
+    lines = sections.commands(only(tmp_path))
     assert len(lines) == 3
     for line in lines:
         words_ = shlex.split(line)
@@ -262,10 +262,10 @@ def test_published_values_stand_beside_full_runs_only(tmp_path):
     folder = leave(tmp_path, "mdmt-r", benchmark="split-cifar", tasks=17)
     record = json.loads((folder / "record.json").read_text())
     reduced = sections.table(only(tmp_path))
-    assert "published" not in reduced["heads"]
+    assert "published" not in reduced["columns"]
     (folder / "record.json").write_text(json.dumps({**record, "reduced": None}))
     full = sections.table(only(tmp_path))
-    assert full["heads"][:4] == ["method", "A_T (%)", "published", "difference"]
+    assert full["columns"][:4] == ["method", "A_T (%)", "published", "difference"]
     cells = [cell["text"] for cell in full["lines"][0]["cells"]]
     assert cells[1] == "69.20 ± 1.60"
     assert cells[2] == f"{100 * record['metrics']['A_T'] - 69.20:+.2f}"
@@ -295,7 +295,7 @@ def test_names_are_text_and_nothing_else(tmp_path):
     assert EVIL.replace("/", "") not in text
     assert text.count("<script>") == 1
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in text
-    (drawn,) = page.drawings(read(tmp_path)[0], None, compute=False)
+    (drawn,) = page.figures_of(read(tmp_path)[0], None, compute=False)
     for name in ("fig4", "matrices"):
         path, _ = files.write_figure(drawn, name, style.styles([drawn.study]), tmp_path)
         ET.fromstring(path.read_text())
@@ -321,20 +321,20 @@ def test_runs_without_snapshots_say_so(tmp_path):
         "head.0.0": kept["head.0.0"] * np.nan, "features.0.0.0": kept["features.0.0"],
     }.items():  # fmt: skip
         save_file({**kept, name: value}, path)
-        assert folders.read_run(RunFolder(folder)).snapshots == {}, name
+        assert study.read_run(RunFolder(folder)).snapshots == {}, name
     save_file(kept, path)
-    assert set(folders.read_run(RunFolder(folder)).snapshots) == set(kept)
+    assert set(study.read_run(RunFolder(folder)).snapshots) == set(kept)
 
 
 def test_long_streams_show_some_tasks():
-    shown = heatmaps.shown(1000)
-    assert len(shown) == heatmaps.MOST
+    shown = heatmaps.task_sample(1000)
+    assert len(shown) == heatmaps.MAX_TASKS
     assert (shown[0], shown[-1]) == (0, 999)
-    assert heatmaps.shown(17) == list(range(17))
+    assert heatmaps.task_sample(17) == list(range(17))
 
 
 def test_a_page_says_when_it_shows_some_of_the_tasks(tmp_path, text):
-    leave(tmp_path, "van", tasks=heatmaps.MOST + 1)
+    leave(tmp_path, "van", tasks=heatmaps.MAX_TASKS + 1)
     assert html(tmp_path).count(" Of the 41 tasks 40 are shown, evenly spaced.") == 2
     assert "evenly spaced" not in text
 
@@ -350,16 +350,16 @@ def test_a_chart_without_numbers_is_left_out(tmp_path, out):
 
 def test_tsne_is_kept(tmp_path, monkeypatch):
     groups = {"task 1": np.random.default_rng(1).normal(size=(12, 4)), "task 2": np.zeros((8, 4))}
-    assert tsne.embed(groups, tmp_path / "kept", compute=False) is None
-    first = tsne.embed(groups, tmp_path / "kept")
+    assert features.embed(groups, tmp_path / "kept", compute=False) is None
+    first = features.embed(groups, tmp_path / "kept")
     assert {name: len(points) for name, points in first.items()} == {"task 1": 12, "task 2": 8}
-    monkeypatch.setattr(tsne, "_compute", None)
-    again = tsne.embed(groups, tmp_path / "kept", compute=False)
+    monkeypatch.setattr(features, "_tsne", None)
+    again = features.embed(groups, tmp_path / "kept", compute=False)
     assert all(np.array_equal(first[name], again[name]) for name in groups)
     (kept,) = (tmp_path / "kept").iterdir()
     kept.write_bytes(b"broken")
-    assert tsne.embed(groups, tmp_path / "kept", compute=False) is None
-    assert tsne.embed({"task 1": np.zeros((3, 4))}, None) is None
+    assert features.embed(groups, tmp_path / "kept", compute=False) is None
+    assert features.embed({"task 1": np.zeros((3, 4))}, None) is None
 
 
 def test_same_runs_same_page(out, text):
@@ -468,7 +468,7 @@ def test_every_figure_of_the_paper_has_a_command_and_methods_that_there_are(caps
 
 @contextmanager
 def served(runs):
-    with server(runs, 0) as serving:
+    with make_server(runs, 0) as serving:
         thread = threading.Thread(target=serving.serve_forever, args=(0.05,))
         thread.start()
         try:
@@ -522,7 +522,7 @@ def test_ctrl_c_ends_watch_quietly(tmp_path):
 
 
 def test_watch_binds_to_this_machine_alone(tmp_path):
-    with server(tmp_path, 0) as serving:
+    with make_server(tmp_path, 0) as serving:
         assert serving.socket.getsockname()[0] == "127.0.0.1"
         assert main(["watch", str(tmp_path), "--port", str(serving.server_port)]) == 2
 
@@ -560,13 +560,13 @@ def test_a_metric_added_later_is_shown_of_old_runs(worst, tmp_path, capsys):
     assert "W_T" not in record["metrics"]
     value = f"{100 * min(record['accuracy'][-1]):.2f}"
     (found,), _ = read(old)
-    assert "W_T (%)" in sections.table(found)["heads"]
+    assert "W_T (%)" in sections.table(found)["columns"]
     page_ = html(old)
     assert f'<th scope="row"><span>W_T (%)</span></th><td>{value}</td><td>min_j a[T][j]</td>' in page_
     assert "accuracy on the worst task; lower is better" in page_
     assert main(["runs", "show", str(folder)]) == 0
     assert re.search(rf"W_T \(%\) +{value} +min_j", capsys.readouterr().out)
-    files.write_all(page.drawings([found], None, compute=False), tmp_path)
+    files.write_all(page.figures_of([found], None, compute=False), tmp_path)
     (latex,) = tmp_path.glob("*/table1.tex")
     assert " & $W_{T}$ (\\%) & " in latex.read_text()
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from mdmt.cli.app import main
-from mdmt.report.server import server
+from mdmt.report.server import make_server
 from support.run_folders import leave
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -203,7 +203,7 @@ def test_a_watched_page_renews_itself_and_keeps_its_place(opened, tmp_path):
     late = leave(tmp_path, "er", tasks=4)
     record = (late / "record.json").read_text()
     (late / "record.json").unlink()
-    with server(tmp_path, 0) as serving:
+    with make_server(tmp_path, 0) as serving:
         thread = threading.Thread(target=serving.serve_forever, args=(0.05,))
         thread.start()
         try:

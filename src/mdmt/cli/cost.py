@@ -32,7 +32,7 @@ def cost(
 
     from mdmt.experiments.cost import measure
     from mdmt.experiments.resolve import configs_for, parse_settings, reduced, split_methods, stream_for
-    from mdmt.report.cost_table import cost_blocks, cost_lines
+    from mdmt.report.tables import cost_blocks, cost_lines
     from mdmt.report.text import check_format, show
 
     check_format(format_)

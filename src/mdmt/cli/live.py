@@ -12,7 +12,7 @@ import mdmt.metrics as metrics
 from mdmt.experiments.comparison import Row
 from mdmt.experiments.sweep import Event, Outcome
 from mdmt.metrics import A_T
-from mdmt.report.text import format_metric, rich_table
+from mdmt.report.text import Grid, format_metric, rich_table
 
 
 class Live:
@@ -62,9 +62,8 @@ class Live:
             cells = row.metrics if row else {}
             told = [f"{self.ended[label]}/{self.seeds}", *(f"{s}: {text}" for s, text in list(self.at[label].items()))]
             lines.append([label, *(format_metric(m, cells.get(m.name)) for m in metrics.METRICS), ", ".join(told)])
-        return rich_table(
-            (["method", *(metric.heading for metric in metrics.METRICS), "seeds"], lines), self.console.width
-        )
+        columns = ["method", *(metric.heading for metric in metrics.METRICS), "seeds"]
+        return rich_table(Grid(columns, lines), self.console.width)
 
     def _say(self, text: str) -> None:
         if self.plain and not self.quiet:

@@ -30,21 +30,23 @@ def report(
     folder = _folder(runs)
     from mdmt.experiments.store import find_runs
     from mdmt.files import write_file
-    from mdmt.report import files, page, study
+    from mdmt.report.files import write_all
+    from mdmt.report.page import figures_of, render
+    from mdmt.report.study import read_studies
 
-    studies, absent = study.read(find_runs(folder))
-    if not studies and not absent:
+    studies, unusable = read_studies(find_runs(folder))
+    if not studies and not unusable:
         raise Mistake(f"no runs under {runs}: `mdmt run` and `mdmt compare` leave them in --out")
-    drawn = page.drawings(studies, folder / ".tsne")
+    content = figures_of(studies, folder / ".tsne")
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, page.render(drawn, absent, where=runs).encode())
-    finished = sum(len(s.runs) for s in studies)
+    write_file(path, render(content, unusable, where=runs).encode())
+    finished = sum(len(study.runs) for study in studies)
     print(f"{path}: {count('run', finished)} in {count('study', len(studies), 'studies')}")
-    for one in absent:
-        print(f"mdmt: not shown: {one.name}: {one.reason}", file=sys.stderr)
+    for run in unusable:
+        print(f"mdmt: not shown: {run.name}: {run.reason}", file=sys.stderr)
     if figures is not None:
-        print(f"{figures}: {count('file', len(files.write_all(drawn, Path(figures))))}")
+        print(f"{figures}: {count('file', len(write_all(content, Path(figures))))}")
 
 
 def watch(
@@ -53,16 +55,16 @@ def watch(
 ) -> None:
     """Show the report while runs go on. In a browser of this machine alone; it refreshes itself."""
     folder = _folder(runs)
-    from mdmt.report.server import HOST, server
+    from mdmt.report.server import HOST, make_server
 
     try:
-        serving = server(folder, port)
+        server = make_server(folder, port)
     except OSError as error:
         raise Mistake(f"port {port} cannot be used ({error.strerror}): give another --port") from None
-    with serving:
+    with server:
         try:
-            print(f"http://{HOST}:{serving.server_address[1]}/  (Ctrl-C ends it)", flush=True)
-            serving.serve_forever()
+            print(f"http://{HOST}:{server.server_address[1]}/  (Ctrl-C ends it)", flush=True)
+            server.serve_forever()
         except KeyboardInterrupt:
             print(file=sys.stderr)
 
@@ -116,16 +118,18 @@ def figure(name: str) -> Callable[..., None]:
 def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:
     """The files of a figure, from the runs that it shows."""
     from mdmt.experiments.store import RunFolder
-    from mdmt.report import files, page, study
+    from mdmt.report.files import figure_names, write_figure
+    from mdmt.report.page import figures_of
+    from mdmt.report.study import read_studies
     from mdmt.report.style import styles
 
-    studies, _ = study.read(RunFolder(run) for run in runs)
+    studies, _ = read_studies(RunFolder(run) for run in runs)
     if len(studies) != 1:
         raise Mistake(f"{name}: " + ("its methods must have one kind of head" if studies else "no run finished"))
-    (drawn,) = page.drawings(studies, cache, compute=name in ("fig5", "fig6"))
+    (figures,) = figures_of(studies, cache, compute=name in ("fig5", "fig6"))
     place.mkdir(parents=True, exist_ok=True)
-    there = [part for part in FIGURES[name].files if part in files.figure_names(drawn)]
-    return [path for part in there for path in files.write_figure(drawn, part, styles(studies), place)]
+    parts = [part for part in FIGURES[name].files if part in figure_names(figures)]
+    return [path for part in parts for path in write_figure(figures, part, styles(studies), place)]
 
 
 def _folder(runs: str) -> Path:

@@ -35,7 +35,7 @@ def list_(
     if not found:
         print(f"no runs in {out}")
         return
-    from mdmt.report.shown import list_runs
+    from mdmt.report.runs import list_runs
 
     list_runs(found, out)
 
@@ -64,7 +64,7 @@ def show(
     if json:
         print(dumps({"path": str(folder.path), "config": config.to_json(), "record": record}))
         return
-    from mdmt.report.shown import show_run
+    from mdmt.report.runs import show_run
 
     show_run(about, config, record)
 

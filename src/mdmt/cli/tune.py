@@ -92,7 +92,7 @@ def _print(
 
     from mdmt.metrics import A_T, F_T
     from mdmt.report.tables import captions
-    from mdmt.report.text import format_metric, rich_table, screen
+    from mdmt.report.text import Grid, format_metric, rich_table, screen
 
     console = screen()
     for run in failed:
@@ -111,7 +111,8 @@ def _print(
     ]
     tasks = (rows[0].reduced or {})["tasks"]
     console.print(Text(f"{method} on the held-out tasks of {captions(rows)[0]}", style="bold"))
-    console.print(rich_table(([*keys, f"A_{tasks} (%)", f"F_{tasks}", "seconds"], lines), console.width))
+    columns = [*keys, f"A_{tasks} (%)", f"F_{tasks}", "seconds"]
+    console.print(rich_table(Grid(columns, lines), console.width))
     chosen = [*set_, *(f"{key}={value}" for key, value in best.items())]
     console.print(Text("the best, on the tasks that runs are measured on:"))
     flags = " ".join(f"--set {quote(text)}" for text in chosen)

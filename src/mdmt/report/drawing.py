@@ -1,9 +1,10 @@
-"""Charts drawn with matplotlib: as SVG for the page, as SVG and PNG files. The same numbers give the same bytes."""
+"""Charts, clouds and matrices drawn with matplotlib, as SVG and PNG. The same numbers give the same bytes."""
 
 from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -14,7 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 
 from mdmt.report.charts import Chart
-from mdmt.report.style import GRID, INK, VARIABLES, Style
+from mdmt.report.study import Array
+from mdmt.report.style import GRID, INK, TASK_MARKERS, TASKS, VARIABLES, Style
 
 RC: Any = {
     "svg.fonttype": "none",  # text stays text
@@ -39,44 +41,61 @@ RC: Any = {
 }
 
 
-def draw(chart: Chart, styles: dict[str, Style], *, alone: bool = False) -> Figure:
+Clouds = dict[str, dict[str, Array]]  # method -> group -> points
+Matrices = dict[str, tuple[Sequence[str], Array]]  # method -> names, square matrix
+
+
+def draw(chart: Chart, styles: dict[str, Style], *, standalone: bool = False) -> Figure:
     """A chart of lines or points; one that stands alone in a file has its title and legend inside."""
     with mpl.rc_context(RC):
-        figure = Figure(figsize=(7.6, 4.2), layout="constrained") if alone else Figure(figsize=(5.2, 3.4))
-        axes = figure.subplots() if alone else figure.add_axes((0.135, 0.15, 0.855, 0.83))
-        for number, one in enumerate(chart.series):
-            _series(axes, chart, number, styles[one.label])
+        if standalone:
+            figure = Figure(figsize=(7.6, 4.2), layout="constrained")
+            axes = figure.subplots()
+        else:
+            figure = Figure(figsize=(5.2, 3.4))
+            axes = figure.add_axes((0.135, 0.15, 0.855, 0.83))
+        for number, series in enumerate(chart.series):
+            _draw_series(axes, chart, number, styles[series.label])
         axes.set_xlabel(chart.x_label)
         axes.set_ylabel(chart.y_label)
-        if chart.log_x:
-            axes.set_xscale("log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axes.xaxis.set_major_formatter(ScalarFormatter())
-            axes.xaxis.set_minor_formatter(NullFormatter())
-        elif not chart.points:
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            low, high = axes.get_xlim()
-            axes.set_xlim(low - (high - low < 1), high + (high - low < 1))  # a single point has room around it
-        if alone:
+        _set_ticks(axes, chart)
+        if standalone:
             axes.set_title(chart.title, loc="left", fontweight="bold", fontsize=11)
-            handles = [_handle(styles[one.label], chart.points) for one in chart.series]
-            figure.legend(handles, [plain(one.label) for one in chart.series], loc="outside right upper")
+            handles = [_handle(styles[series.label], chart.points) for series in chart.series]
+            labels = [plain(series.label) for series in chart.series]
+            figure.legend(handles, labels, loc="outside right upper")
     return figure
 
 
-def _series(axes: Axes, chart: Chart, number: int, style: Style) -> None:
-    one = chart.series[number]
-    known = np.isfinite(one.y)
-    x, y, low, high = (values[known] for values in (one.x, one.y, one.low, one.high))
-    line = "none" if chart.points else style.line
-    (drawn,) = axes.plot(x, y, color=style.colour, linestyle=line, marker=style.marker, markeredgewidth=_edge(style))
-    drawn.set_gid(f"series-{number}")
+def _set_ticks(axes: Axes, chart: Chart) -> None:
+    if chart.log_x:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    elif not chart.points:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        low, high = axes.get_xlim()
+        if high - low < 1:  # a single point has room around it
+            axes.set_xlim(low - 1, high + 1)
+
+
+def _draw_series(axes: Axes, chart: Chart, number: int, style: Style) -> None:
+    series = chart.series[number]
+    known = np.isfinite(series.y)
+    x, y, low, high = (values[known] for values in (series.x, series.y, series.low, series.high))
+    (line,) = axes.plot(
+        x, y, color=style.colour, linestyle="none" if chart.points else style.line, marker=style.marker,
+        markeredgewidth=_edge(style),
+    )  # fmt: skip
+    line.set_gid(f"series-{number}")
     if chart.points or len(x) == 1:
         bars = axes.vlines(x, low, high, color=style.colour, linewidth=1.2)
         bars.set_gid(f"spread-{number}")
     elif (high > low).any():
         faint = len(chart.series) > (3 if chart.overlap else 6)
-        band = axes.fill_between(x, low, high, color=style.colour, alpha=0.05 if faint else 0.13, linewidth=0)
+        alpha = 0.05 if faint else 0.13
+        band = axes.fill_between(x, low, high, color=style.colour, alpha=alpha, linewidth=0)
         band.set_gid(f"spread-{number}")
 
 
@@ -112,6 +131,72 @@ def _edge(style: Style) -> float:
 def plain(label: str) -> str:
     """Text that matplotlib takes as it is: a dollar is no mathematics, an underscore hides nothing."""
     return ("\u200b" if label.startswith("_") else "") + label.replace("$", r"\$")
+
+
+def scatter(groups: dict[str, Array]) -> Figure:
+    """One panel of Fig. 5 or 6. The plane of t-SNE has no units: no ticks."""
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(2.6, 2.4))
+        _cloud(figure.add_axes((0.01, 0.01, 0.98, 0.98)), groups)
+    return figure
+
+
+def _cloud(axes: Axes, groups: dict[str, Array]) -> None:
+    for number, points in enumerate(groups.values()):
+        marks = axes.scatter(
+            points[:, 0], points[:, 1], s=9, marker=TASK_MARKERS[number % 3], color=TASKS[number % 3],
+            alpha=0.8, linewidths=0,
+        )  # fmt: skip
+        marks.set_gid(f"series-{number}")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_frame_on(False)
+
+
+def scatters(title: str, clouds: Clouds) -> Figure:
+    """All panels side by side, for a file."""
+    with mpl.rc_context(RC):
+        figure, panels = _panels(title, list(clouds), 0.7)
+        for axes, groups in zip(panels, clouds.values(), strict=True):
+            _cloud(axes, groups)
+        names = list(next(iter(clouds.values()), {}))
+        handles = [
+            Line2D([], [], color=TASKS[i % 3], marker=TASK_MARKERS[i % 3], linestyle="none") for i in range(len(names))
+        ]
+        figure.legend(handles, names, loc="outside lower center", ncols=max(1, len(names)))
+    return figure
+
+
+def matrices(title: str, unit: str, methods: Matrices) -> Figure:
+    """Matrices side by side with one scale, for a file."""
+    with mpl.rc_context(RC | {"axes.grid": False}):
+        figure, panels = _panels(title, list(methods), 0.3)
+        values = [matrix for _, matrix in methods.values()]
+        low, high = min(map(np.nanmin, values)), max(map(np.nanmax, values))
+        for axes, (names, matrix) in zip(panels, methods.values(), strict=True):
+            image = axes.pcolormesh(matrix, vmin=low, vmax=high, cmap="cividis", rasterized=True)
+            axes.invert_yaxis()
+            axes.set_aspect("equal")
+            step = max(1, len(names) // 3)
+            axes.set_xticks([])
+            ticks = np.arange(0, len(names), step) + 0.5
+            axes.set_yticks(ticks, [plain(name) for name in names[::step]], fontsize=7)
+        figure.colorbar(image, ax=panels, label=unit, shrink=0.8)
+    return figure
+
+
+def _panels(title: str, labels: list[str], extra: float) -> tuple[Figure, list[Axes]]:
+    """Empty panels, four in a row, each with its method's name."""
+    columns = min(4, len(labels))
+    rows = -(-len(labels) // columns)
+    figure = Figure(figsize=(2.6 * columns + 1.2, 2.5 * rows + extra), layout="constrained")
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=11)
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in grid[len(labels) :]:
+        axes.remove()
+    for axes, label in zip(grid, labels, strict=False):
+        axes.set_title(plain(label), fontsize=9)
+    return figure, grid[: len(labels)]
 
 
 def svg(figure: Figure) -> str:

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import suppress
+from pathlib import Path
+
 import numpy as np
 
 from mdmt.experiments.measurements import Snapshots
-from mdmt.report.charts import TASK, Chart, Series
-from mdmt.report.folders import Array, Run
-from mdmt.report.study import Entry, Study
+from mdmt.report.charts import TASKS_LEARNED, Chart, Series
+from mdmt.report.study import Array, Entry, Run, Study
+
+TSNE = "perplexity 30, pca, seed 0"  # a change of these must change the name of a file in the cache
+MAX_CLASSES = 10  # of a task, in Fig. 3b
 
 
-def followed(snapshots: Snapshots) -> list[int]:
-    """The tasks whose features were kept, counted from 0.
+def snapshot_tasks(snapshots: Snapshots) -> list[int]:
+    """The tasks that have features in the snapshots, counted from 0.
 
-    >>> followed({"features.0.0": 0, "features.0.1": 0, "features.1.1": 0, "head": 0})
+    >>> snapshot_tasks({"features.0.0": 0, "features.0.1": 0, "features.1.1": 0, "head": 0})
     [0, 1]
     """
     return sorted({int(name.split(".")[1]) for name in snapshots if name.startswith("features.")})
 
 
 def features(snapshots: Snapshots, task: int, after: int) -> Array | None:
-    """Features of a task's sample after a task, at their true lengths; None where they were not kept or are not finite."""
+    """Features of a task's sample after a task, at their true lengths; None where there are no finite ones."""
     name = f"{task}.{after}"
     if f"features.{name}" not in snapshots or f"lengths.{name}" not in snapshots:
         return None
-    found = snapshots[f"features.{name}"].astype(float) * snapshots[f"lengths.{name}"].astype(float)[:, None]
-    return found if np.isfinite(found).all() else None
+    directions = snapshots[f"features.{name}"].astype(float)
+    vectors = directions * snapshots[f"lengths.{name}"].astype(float)[:, None]
+    return vectors if np.isfinite(vectors).all() else None
 
 
 def unit(vectors: Array) -> Array:
@@ -35,62 +42,70 @@ def unit(vectors: Array) -> Array:
 
 
 def degrees(cosines: Array) -> Array:
-    """Angles of cosines."""
     return np.asarray(np.degrees(np.arccos(np.clip(cosines, -1.0, 1.0))), dtype=float)
 
 
 def angles_to_own_centre(snapshots: Snapshots, after: int) -> Array:
     """Fig. 3a: the angle between each feature of task 1's sample and the weights of its class, after a task."""
-    found, head = features(snapshots, 0, after), snapshots.get(f"head.0.{after}")
-    if found is None or head is None or "labels.0" not in snapshots or "head_of_class" not in snapshots:
+    vectors, head = features(snapshots, 0, after), snapshots.get(f"head.0.{after}")
+    if vectors is None or head is None or not {"labels.0", "head_of_class"} <= set(snapshots):
         return np.array([])
-    rows = np.flatnonzero(snapshots["head_of_class"] == 0)[: len(head)]  # its classes were the first to get rows
-    centres = unit(head[:, :-1].astype(float))[
-        np.searchsorted(rows, snapshots["labels.0"])
-    ]  # the last column is the bias
-    return degrees((unit(found) * centres).sum(axis=1))
+    # The classes of task 1 were the first to get rows; the last column is the bias.
+    rows = np.flatnonzero(snapshots["head_of_class"] == 0)[: len(head)]
+    centres = unit(head[:, :-1].astype(float))[np.searchsorted(rows, snapshots["labels.0"])]
+    return degrees((unit(vectors) * centres).sum(axis=1))
 
 
 def angles(study: Study) -> Chart | None:
     """Fig. 3a for every method, over the samples of all its seeds; None where no run has snapshots."""
-    made = []
+    series = []
     for entry in study.entries:
-        spread: list[tuple[int, Array]] = []
+        numbers: list[float] = []
+        percentiles: list[Array] = []
         for after in range(study.tasks):
-            of_seed = [angles_to_own_centre(run.snapshots, after) for run in entry.runs]
-            if all(len(found) for found in of_seed):
-                spread.append((after + 1, np.percentile(np.concatenate(of_seed), [10, 50, 90])))
-        if spread:
-            low, middle, high = np.array([values for _, values in spread]).T
-            made.append(Series(entry.label, np.array([float(t) for t, _ in spread]), middle, low, high))
-    if not made:
+            samples = [angles_to_own_centre(run.snapshots, after) for run in entry.runs]
+            if all(len(sample) for sample in samples):
+                numbers.append(after + 1.0)
+                percentiles.append(np.percentile(np.concatenate(samples), [10, 50, 90]))
+        if numbers:
+            low, middle, high = np.array(percentiles).T
+            series.append(Series(entry.label, np.array(numbers), middle, low, high))
+    if not series:
         return None
     return Chart(
-        "fig3a", "Angle between a feature of task 1 and its class's weights (Fig. 3a)", TASK, "angle (degrees)", made,
-        "The median over a fixed sample of task 1's test examples. Smaller means tighter classes; a line that rises shows "
-        "features and weights drifting apart. Bands: the middle 80 % of the sample; point at a name to see its own.",
+        "fig3a",
+        "Angle between a feature of task 1 and its class's weights (Fig. 3a)",
+        TASKS_LEARNED,
+        "angle (degrees)",
+        series,
+        "The median over a fixed sample of task 1's test examples. Smaller means tighter classes; a line "
+        "that rises shows features and weights drifting apart. Bands: the middle 80 % of the sample; "
+        "point at a name to see its own.",
+        section="angles",
         overlap=True,
-    )  # fmt: skip
+    )
 
 
-def class_centres(run: Run, most: int = 10) -> tuple[list[str], Array, bool] | None:
-    """Fig. 3b: the centres of the followed tasks' classes after the last task, with their names.
+def class_centres(run: Run) -> tuple[list[str], Array, bool] | None:
+    """Fig. 3b: the centres of the classes of a few tasks after the last one, with their names.
 
-    They are the weights of the head, or with one shared head (the third value) the mean features of each class. Of each task
-    at most so many classes are taken.
+    They are the weights of the head, or with one shared head (the third value) the mean features of
+    each class.
     """
-    found, last = run.snapshots, len(run.record["tasks"]) - 1
+    snapshots, last = run.snapshots, len(run.record["tasks"]) - 1
+    head, head_of_class = snapshots.get("head"), snapshots.get("head_of_class")
+    shared = run.config.heads == "shared"
     names: list[str] = []
     centres: list[Array] = []
-    head, of_class = found.get("head"), found.get("head_of_class")
-    shared = run.config.heads == "shared"
-    for task in followed(found):
-        here, labels = features(found, task, last), found.get(f"labels.{task}")
-        if here is None or labels is None or head is None or of_class is None:
+    for task in snapshot_tasks(snapshots):
+        vectors, labels = features(snapshots, task, last), snapshots.get(f"labels.{task}")
+        if vectors is None or labels is None or head is None or head_of_class is None:
             return None
-        rows = (np.unique(labels) if shared else np.flatnonzero(of_class == task))[:most]
-        centres += [here[labels == row].mean(axis=0) if shared else head[row, :-1].astype(float) for row in rows]
-        names += [f"task {task + 1}, class {number + 1}" for number in range(len(rows))]
+        rows = np.unique(labels) if shared else np.flatnonzero(head_of_class == task)
+        for number, row in enumerate(rows[:MAX_CLASSES], 1):
+            names.append(f"task {task + 1}, class {number}")
+            mean = vectors[labels == row].mean(axis=0) if shared else head[row, :-1].astype(float)
+            centres.append(mean)
     return (names, np.array(centres), shared) if len(names) > 1 else None
 
 
@@ -100,19 +115,67 @@ def centre_angles(centres: Array) -> Array:
 
 
 def first_run(entry: Entry) -> Run:
-    """The run whose features are drawn: that of the first seed that kept some."""
+    """The run whose features are drawn: that of the first seed that has some."""
     return next((run for run in entry.runs if run.snapshots), entry.runs[0])
 
 
 def groups_by_task(run: Run) -> dict[str, Array]:
-    """Fig. 5: the features of the followed tasks after the last one."""
-    found, last = run.snapshots, len(run.record["tasks"]) - 1
-    by_task = {f"task {task + 1}": features(found, task, last) for task in followed(found)}
-    return {name: points for name, points in by_task.items() if points is not None}
+    """Fig. 5: the features of a few tasks after the last one."""
+    snapshots, last = run.snapshots, len(run.record["tasks"]) - 1
+    groups = {f"task {task + 1}": features(snapshots, task, last) for task in snapshot_tasks(snapshots)}
+    return {name: vectors for name, vectors in groups.items() if vectors is not None}
 
 
 def groups_by_time(run: Run) -> dict[str, Array]:
-    """Fig. 6: the features of task 1 after each of the followed tasks."""
-    found = run.snapshots
-    by_time = {f"after task {task + 1}": features(found, 0, task) for task in followed(found)}
-    return {name: points for name, points in by_time.items() if points is not None}
+    """Fig. 6: the features of task 1 after each of these tasks."""
+    snapshots = run.snapshots
+    groups = {f"after task {task + 1}": features(snapshots, 0, task) for task in snapshot_tasks(snapshots)}
+    return {name: vectors for name, vectors in groups.items() if vectors is not None}
+
+
+def embed(groups: dict[str, Array], cache: Path | None, *, compute: bool = True) -> dict[str, Array] | None:
+    """All groups in one plane by t-SNE, the one slow part of a report: it is kept in a folder.
+
+    None where there are too few points, or none are in the cache and it is not to `compute` them.
+    """
+    if sum(map(len, groups.values())) < 5:
+        return None
+    vectors = np.concatenate(list(groups.values())).astype(np.float32)
+    about = repr((TSNE, vectors.shape)).encode()
+    digest = hashlib.sha256(about + vectors.tobytes()).hexdigest()[:32]
+    path = None if cache is None else cache / f"{digest}.npy"
+    points = None if path is None else _read_points(path, len(vectors))
+    if points is None:
+        if not compute:
+            return None
+        points = _tsne(vectors)
+        if path is not None:
+            _write_points(path, points)
+    ends = np.cumsum([len(group) for group in groups.values()])[:-1]
+    return dict(zip(groups, np.split(points, ends), strict=True))
+
+
+def _tsne(vectors: np.ndarray) -> Array:
+    from sklearn.manifold import TSNE as Embedding
+
+    if np.ptp(vectors, axis=0).max() == 0:  # all in one place, where t-SNE divides by zero
+        return np.zeros((len(vectors), 2))
+    perplexity = min(30.0, (len(vectors) - 1) / 3)
+    embedding = Embedding(perplexity=perplexity, init="pca", random_state=0)
+    return np.asarray(embedding.fit_transform(vectors), dtype=float)
+
+
+def _read_points(path: Path, count: int) -> Array | None:
+    try:
+        points = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return points if points.shape == (count, 2) and np.isfinite(points).all() else None
+
+
+def _write_points(path: Path, points: Array) -> None:
+    with suppress(OSError):  # a folder that cannot be written only costs time
+        path.parent.mkdir(exist_ok=True)
+        part = path.with_suffix(".part.npy")
+        np.save(part, points)
+        part.replace(path)

@@ -8,81 +8,101 @@ import re
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from mdmt.experiments.comparison import Row, reference, with_differences
-from mdmt.report import drawing, panels
+from mdmt.files import write_file
+from mdmt.report import drawing
 from mdmt.report.charts import Chart
+from mdmt.report.drawing import Matrices
 from mdmt.report.features import centre_angles, class_centres, first_run
-from mdmt.report.page import Drawing
+from mdmt.report.page import Figures
 from mdmt.report.study import Study
 from mdmt.report.style import Style, styles
 from mdmt.report.tables import blocks, csv_lines
 from mdmt.report.text import as_csv, as_latex
 
-DRIFT = "1 - cosine"
-TITLES = {"fig5": "Features at the end (Fig. 5)", "fig6": "Features of task 1 along learning (Fig. 6)"}
+CLOUDS = {"fig5": "Features at the end (Fig. 5)", "fig6": "Features of task 1 along learning (Fig. 6)"}
 
 
-def write_all(drawn: list[Drawing], folder: Path) -> list[Path]:
+def write_all(studies: list[Figures], folder: Path) -> list[Path]:
     """Write every figure (SVG, PNG; its numbers as CSV) and every table (CSV, LaTeX), a folder for each study."""
-    look = styles([d.study for d in drawn])
-    written: list[Path] = []
-    for d in drawn:
-        place = folder / _slug(d)
+    look = styles([figures.study for figures in studies])
+    paths: list[Path] = []
+    for figures in studies:
+        place = folder / _folder_name(figures)
         place.mkdir(parents=True, exist_ok=True)
-        for name in figure_names(d):
-            written += write_figure(d, name, look, place)
-        for chart in d.charts.values():
-            written.append(_write(place / f"{chart.name}.csv", chart_csv(chart).encode()))
-        rows = table_rows(d.study)
-        written.append(_write(place / "table1.csv", (as_csv(csv_lines(rows)) + "\n").encode()))
-        written.append(_write(place / "table1.tex", (as_latex(blocks(rows)) + "\n").encode()))
-    return written
+        for name in figure_names(figures):
+            paths += write_figure(figures, name, look, place)
+        rows = table_rows(figures.study)
+        texts = {f"{chart.name}.csv": chart_csv(chart) for chart in figures.charts.values()}
+        texts["table1.csv"] = as_csv(csv_lines(rows)) + "\n"
+        texts["table1.tex"] = as_latex(blocks(rows)) + "\n"
+        for name, text in texts.items():
+            write_file(place / name, text.encode())
+            paths.append(place / name)
+    return paths
 
 
-def figure_names(drawn: Drawing) -> list[str]:
+def figure_names(figures: Figures) -> list[str]:
     """The figures that a study has."""
-    clouds = [name for name, found in drawn.clouds.items() if found]
-    maps = {"fig3b": centre_matrices(drawn.study), "drifts": drift_matrices(drawn.study)}
-    return [*drawn.charts, *clouds, *(name for name, found in maps.items() if found), "matrices"]
+    clouds = [name for name, methods in figures.clouds.items() if methods]
+    maps = {"fig3b": centre_matrices(figures.study), "drifts": drift_matrices(figures.study)}
+    return [*figures.charts, *clouds, *(name for name, methods in maps.items() if methods), "matrices"]
 
 
-def write_figure(drawn: Drawing, name: str, look: dict[str, Style], place: Path) -> list[Path]:
+def write_figure(figures: Figures, name: str, look: dict[str, Style], folder: Path) -> list[Path]:
     """One figure as SVG and PNG."""
-    if name in drawn.charts:
-        figure = drawing.draw(drawn.charts[name], look, alone=True)
-    elif name in drawn.clouds:
-        figure = panels.scatters(TITLES[name], drawn.clouds[name])
-    elif name == "fig3b":  # with one shared head the centres are mean features
-        centres = "class means, one shared head" if drawn.study.heads == "shared" else "class weights"
-        figure = panels.matrices(f"Angles between {centres} (Fig. 3b)", "degrees", centre_matrices(drawn.study))
-    elif name == "drifts":
-        figure = panels.matrices(
-            "Drift of each task (columns) after each task (rows)", DRIFT, drift_matrices(drawn.study)
-        )
-    else:
-        figure = panels.matrices(
-            "Accuracy on each task (columns) after each task (rows)", "%", accuracy_matrices(drawn.study)
-        )
-    parts = {".svg": drawing.svg(figure).encode(), ".png": drawing.png(figure)}
-    return [_write(place / f"{name}{ending}", content) for ending, content in parts.items()]
+    figure = _figure(figures, name, look)
+    paths = [folder / f"{name}.svg", folder / f"{name}.png"]
+    write_file(paths[0], drawing.svg(figure).encode())
+    write_file(paths[1], drawing.png(figure))
+    return paths
 
 
-def centre_matrices(study: Study) -> panels.Matrices:
+def _figure(figures: Figures, name: str, look: dict[str, Style]) -> Figure:
+    study = figures.study
+    if name in figures.charts:
+        return drawing.draw(figures.charts[name], look, standalone=True)
+    if name in figures.clouds:
+        return drawing.scatters(CLOUDS[name], figures.clouds[name])
+    if name == "fig3b":  # with one shared head the centres are mean features
+        centres = "class means, one shared head" if study.heads == "shared" else "class weights"
+        title = f"Angles between {centres} (Fig. 3b)"
+        return drawing.matrices(title, "degrees", centre_matrices(study))
+    if name == "drifts":
+        title = "Drift of each task (columns) after each task (rows)"
+        return drawing.matrices(title, "1 - cosine", drift_matrices(study))
+    title = "Accuracy on each task (columns) after each task (rows)"
+    return drawing.matrices(title, "%", accuracy_matrices(study))
+
+
+def centre_matrices(study: Study) -> Matrices:
     """Fig. 3b of every method that has it."""
-    found = {entry.label: class_centres(first_run(entry)) for entry in study.entries}
-    return {label: (c[0], centre_angles(c[1])) for label, c in found.items() if c is not None}
+    matrices: Matrices = {}
+    for entry in study.entries:
+        classes = class_centres(first_run(entry))
+        if classes is not None:
+            matrices[entry.label] = classes[0], centre_angles(classes[1])
+    return matrices
 
 
-def accuracy_matrices(study: Study) -> panels.Matrices:
+def accuracy_matrices(study: Study) -> Matrices:
     """Mean accuracies (%) of every method."""
-    return {e.label: (_tasks(study), 100 * np.mean([run.accuracy for run in e.runs], axis=0)) for e in study.entries}
+    return {
+        entry.label: (_tasks(study), 100 * np.mean([run.accuracy for run in entry.runs], axis=0))
+        for entry in study.entries
+    }
 
 
-def drift_matrices(study: Study) -> panels.Matrices:
+def drift_matrices(study: Study) -> Matrices:
     """Mean drift of every method that has any."""
-    found = {e.label: (_tasks(study), np.mean([run.drift for run in e.runs], axis=0)) for e in study.entries}
-    return {label: (names, drift) for label, (names, drift) in found.items() if np.isfinite(drift).any()}
+    matrices: Matrices = {}
+    for entry in study.entries:
+        drift = np.mean([run.drift for run in entry.runs], axis=0)
+        if np.isfinite(drift).any():
+            matrices[entry.label] = _tasks(study), drift
+    return matrices
 
 
 def _tasks(study: Study) -> list[str]:
@@ -91,8 +111,7 @@ def _tasks(study: Study) -> list[str]:
 
 def table_rows(study: Study) -> list[Row]:
     """Rows of Table 1, with the differences to the method that the page compares with."""
-    rows = [entry.row for entry in study.entries]
-    return with_differences(rows, reference(rows).label)
+    return with_differences(study.rows, reference(study.rows).label)
 
 
 def chart_csv(chart: Chart) -> str:
@@ -100,20 +119,14 @@ def chart_csv(chart: Chart) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["method", chart.x_label, chart.y_label, "low", "high"])
-    for one in chart.series:
-        for x, y, low, high in zip(one.x, one.y, one.low, one.high, strict=True):
-            if y == y:
-                writer.writerow([one.label, *(float(v) for v in (x, y, low, high))])
+    for series in chart.series:
+        for point in zip(series.x, series.y, series.low, series.high, strict=True):
+            if not np.isnan(point[1]):
+                writer.writerow([series.label, *map(float, point)])
     return text.getvalue()
 
 
-def _slug(drawn: Drawing) -> str:
-    """A folder's name from a study's: letters that every system takes."""
-    return f"{drawn.number + 1}-" + re.sub(r"[^a-z0-9]+", "-", drawn.study.title.lower()).strip("-")[:60]
-
-
-def _write(path: Path, content: bytes) -> Path:
-    from mdmt.files import write_file
-
-    write_file(path, content)
-    return path
+def _folder_name(figures: Figures) -> str:
+    """A study's title in letters that every system takes."""
+    title = re.sub(r"[^a-z0-9]+", "-", figures.study.title.lower()).strip("-")
+    return f"{figures.number + 1}-{title[:60]}"

@@ -10,12 +10,11 @@ import numpy as np
 from mdmt.experiments.comparison import differences
 from mdmt.metrics import A_T
 from mdmt.report.features import centre_angles, class_centres, first_run
-from mdmt.report.folders import Array
-from mdmt.report.study import Entry, Study
+from mdmt.report.study import Array, Entry, Study
 from mdmt.report.text import format_difference
 from mdmt.words import count
 
-MOST = 40  # tasks in one map; of longer streams so many are shown, evenly
+MAX_TASKS = 40  # in one map
 
 
 @dataclass(frozen=True)
@@ -24,113 +23,128 @@ class Cell:
 
     text: str
     shade: int  # 0 to 100; below zero: the other colour, where there are two
-    says: str
+    sentence: str
+
+
+Line = tuple[str, list[Cell | None]]  # the name of a row, and its cells
 
 
 @dataclass(frozen=True)
-class Heat:
+class Heatmap:
     """A map with the names of its columns and rows."""
 
     label: str
     columns: Sequence[str]
-    rows: list[tuple[str, list[Cell | None]]]
+    rows: list[Line]
     dense: bool = False  # too many for numbers in the cells
     breaks: frozenset[int] = frozenset()  # columns and rows that begin a new group
-    most: str = ""  # what the strongest colour stands for
+    strongest: str = ""  # what the strongest colour stands for
     note: str = ""
 
 
-def shown(tasks: int) -> list[int]:
-    """The tasks that a map has room for, counted from 0; the first and the last among them."""
-    return sorted({round(k) for k in np.linspace(0, tasks - 1, min(tasks, MOST))})
+def task_sample(tasks: int) -> list[int]:
+    """The tasks that a map has room for, counted from 0: evenly spaced, the first and the last among them."""
+    return sorted({round(k) for k in np.linspace(0, tasks - 1, min(tasks, MAX_TASKS))})
 
 
-def task_map(entry: Entry, values: Array, text: Callable[[float], str], scale: float, words: str) -> Heat:
+def task_map(entry: Entry, values: Array, text: Callable[[float], str], largest: float, sentence: str) -> Heatmap:
     """A map of mean values over seeds: after task i (rows), of task j (columns)."""
     mean, std = values.mean(axis=0), values.std(axis=0)
-    numbers = shown(len(mean))
-    rows: list[tuple[str, list[Cell | None]]] = []
+    numbers = task_sample(len(mean))
+    rows: list[Line] = []
     for i in numbers:
         cells: list[Cell | None] = []
         for j in numbers:
+            value = mean[i, j]
+            if not np.isfinite(value):
+                cells.append(None)
+                continue
             spread = f" ± {text(std[i, j])}" if len(values) > 1 else ""
-            says = f"{words.format(j=j + 1, i=i + 1)}: {text(mean[i, j])}{spread}"
-            cells.append(
-                Cell(text(mean[i, j]), _percent(mean[i, j] / scale), says) if np.isfinite(mean[i, j]) else None
-            )
+            words = f"{sentence.format(j=j + 1, i=i + 1)}: {text(value)}{spread}"
+            cells.append(Cell(text(value), _percent(value / largest), words))
         rows.append((str(i + 1), cells))
-    return Heat(entry.label, [str(j + 1) for j in numbers], rows, dense=len(numbers) > 10, most=text(scale))
+    columns = [str(j + 1) for j in numbers]
+    return Heatmap(entry.label, columns, rows, dense=len(numbers) > 10, strongest=text(largest))
 
 
 def _percent(value: float) -> int:
     return round(100 * min(1.0, max(0.0, value)))
 
 
-def accuracies(study: Study) -> list[Heat]:
+def accuracies(study: Study) -> list[Heatmap]:
     """The accuracy matrices, as in the paper's appendix."""
-    words = "accuracy on task {j} after task {i} (%)"
-    return [
-        task_map(e, 100 * np.array([r.accuracy for r in e.runs]), lambda v: f"{v:.1f}", 100.0, words)
-        for e in study.entries
-    ]
+    sentence = "accuracy on task {j} after task {i} (%)"
+    maps = []
+    for entry in study.entries:
+        values = 100 * np.array([run.accuracy for run in entry.runs])
+        maps.append(task_map(entry, values, lambda value: f"{value:.1f}", 100.0, sentence))
+    return maps
 
 
-def drifts(study: Study) -> list[Heat]:
+def drifts(study: Study) -> list[Heatmap]:
     """How far each task's features have moved, after each task; one scale for all methods."""
-    found = [(entry, np.array([run.drift for run in entry.runs])) for entry in study.entries]
-    finite = np.concatenate([values[np.isfinite(values)] for _, values in found])
-    most = float(finite.max()) if len(finite) and finite.max() > 0 else 1.0
-    words = "drift of task {j} after task {i}"
+    entries = [(entry, np.array([run.drift for run in entry.runs])) for entry in study.entries]
+    finite = np.concatenate([values[np.isfinite(values)] for _, values in entries])
+    largest = float(finite.max()) if len(finite) and finite.max() > 0 else 1.0
+    sentence = "drift of task {j} after task {i}"
     return [
-        task_map(entry, values, lambda v: f"{v:.3f}", most, words)
-        for entry, values in found
+        task_map(entry, values, lambda value: f"{value:.3f}", largest, sentence)
+        for entry, values in entries
         if len(values[0]) > 1 and np.isfinite(values).any()
     ]
 
 
-def centres(study: Study) -> tuple[list[Heat], bool]:
+def centres(study: Study) -> tuple[list[Heatmap], bool]:
     """Fig. 3b: angles between class centres; and whether these are class means for want of heads of their own."""
-    kept = [(entry, class_centres(first_run(entry))) for entry in study.entries]
-    found = [(entry.label, c[0], centre_angles(c[1]), c[2]) for entry, c in kept if c is not None]
-    most = max((float(angles.max()) for _, _, angles, _ in found), default=1.0) or 1.0
-    return [_centre_map(label, names, angles, most) for label, names, angles, _ in found], any(c[3] for c in found)
+    labels: list[str] = []
+    names: list[list[str]] = []
+    angles: list[Array] = []
+    shared = False
+    for entry in study.entries:
+        classes = class_centres(first_run(entry))
+        if classes is not None:
+            labels.append(entry.label)
+            names.append(classes[0])
+            angles.append(centre_angles(classes[1]))
+            shared |= classes[2]
+    largest = max((float(matrix.max()) for matrix in angles), default=1.0) or 1.0
+    maps = [_centre_map(*parts, largest) for parts in zip(labels, names, angles, strict=True)]
+    return maps, shared
 
 
-def _centre_map(label: str, names: list[str], angles: Array, most: float) -> Heat:
+def _centre_map(label: str, names: list[str], angles: Array, largest: float) -> Heatmap:
     """Classes are named 9.2, the second class of task 9, and in sentences in full."""
     short = [name.removeprefix("task ").replace(", class ", ".") for name in names]
     groups = np.array([name.split(".")[0] for name in short])
-    rows: list[tuple[str, list[Cell | None]]] = []
+    rows: list[Line] = []
     for i, name in enumerate(names):
         cells: list[Cell | None] = [
-            Cell(f"{a:.0f}", _percent(a / most), f"{name} and {names[j]}: {a:.1f}°") for j, a in enumerate(angles[i])
+            Cell(f"{angle:.0f}", _percent(angle / largest), f"{name} and {names[j]}: {angle:.1f}°")
+            for j, angle in enumerate(angles[i])
         ]
         rows.append((short[i], cells))
     own = groups[:, None] == groups
     parts = {"within tasks": angles[own & ~np.eye(len(own), dtype=bool)], "between": angles[~own]}
     note = ", ".join(f"{where} {part.mean():.0f}°" for where, part in parts.items() if len(part))
     breaks = frozenset((np.flatnonzero(groups[1:] != groups[:-1]) + 1).tolist())
-    return Heat(label, short, rows, dense=len(names) > 12, breaks=breaks, most=f"{most:.0f}°", note=note)
+    dense = len(names) > 12
+    return Heatmap(label, short, rows, dense, breaks, strongest=f"{largest:.0f}°", note=note)
 
 
-def pairs(study: Study) -> Heat:
+def pairs(study: Study) -> Heatmap:
     """A_T of each method less that of each other, in percentage points."""
-    size = len(study.entries)
-    means, words = np.full((size, size), np.nan), [[""] * size for _ in range(size)]
-    for i, mine in enumerate(study.entries):
-        for j, other in enumerate(study.entries):
-            cell = None if i == j else differences(mine.row, other.row).metrics[A_T.name]
-            if cell is not None:
-                means[i, j] = 100 * cell["mean"]
-                seeds = count("seed", len(cell["runs"]))
-                words[i][j] = f"{mine.label} less {other.label}: {format_difference(A_T, cell)}, {seeds}"
-    most = float(np.nanmax(np.abs(means))) if np.isfinite(means).any() else 0.0
-    names = [entry.label for entry in study.entries]
-    rows: list[tuple[str, list[Cell | None]]] = []
-    for i, name in enumerate(names):
-        cells: list[Cell | None] = [
-            Cell(f"{v:+.1f}", round(100 * v / most) if most else 0, words[i][j]) if np.isfinite(v) else None
-            for j, v in enumerate(means[i])
-        ]
-        rows.append((name, cells))
-    return Heat("A_T, row less column", names, rows)
+    gaps = [[differences(row, other).metrics[A_T.name] for other in study.rows] for row in study.rows]
+    largest = max((abs(cell["mean"]) for line in gaps for cell in line if cell), default=0.0)
+    rows: list[Line] = []
+    for i, (row, line) in enumerate(zip(study.rows, gaps, strict=True)):
+        cells: list[Cell | None] = []
+        for j, (other, cell) in enumerate(zip(study.rows, line, strict=True)):
+            if i == j or cell is None:
+                cells.append(None)
+                continue
+            gap = format_difference(A_T, cell)
+            sentence = f"{row.label} less {other.label}: {gap}, {count('seed', len(cell['runs']))}"
+            shade = round(100 * cell["mean"] / largest) if largest else 0
+            cells.append(Cell(f"{100 * cell['mean']:+.1f}", shade, sentence))
+        rows.append((row.label, cells))
+    return Heatmap("A_T, row less column", [row.label for row in study.rows], rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from typing import Any
 
 import mdmt.experiments.comparison as comparison
@@ -10,8 +11,9 @@ import mdmt.metrics as metrics
 from mdmt.experiments.comparison import Spread
 from mdmt.experiments.config import RunConfig
 from mdmt.metrics import Metric
-from mdmt.report import features, heatmaps
 from mdmt.report.charts import Chart, Series
+from mdmt.report.features import first_run, snapshot_tasks
+from mdmt.report.heatmaps import task_sample
 from mdmt.report.study import Study
 from mdmt.report.tables import published_metrics
 from mdmt.report.text import format_difference, format_metric
@@ -19,79 +21,96 @@ from mdmt.words import size
 
 
 def setup(study: Study) -> dict[str, str]:
-    """What was learned and how, for people."""
-    first, tasks = study.runs[0].config, study.runs[0].record["tasks"]
+    """What was learned, and how."""
+    config, tasks = study.runs[0].config, study.runs[0].record["tasks"]
     seeds = sorted({run.config.seed for run in study.runs})
-    less = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in study.less.items())
-    versions = sorted({", ".join(f"{k} {v}" for k, v in (r.record.get("versions") or {}).items()) for r in study.runs})
+    reduced = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in study.reduced.items())
+    train, test = (_range([task.get(part) for task in tasks]) for part in ("train", "test"))
     return {
         "benchmark": study.benchmark,
-        "protocol": f"reduced ({less}): not comparable with published values" if less else "full",
-        "tasks": f"{study.tasks}, learned one after the other ({_range([t.get('train') for t in tasks])} examples each, "
-        f"{_range([t.get('test') for t in tasks])} to test)",
+        "protocol": f"reduced ({reduced}): not comparable with published values" if reduced else "full",
+        "tasks": f"{study.tasks}, learned one after the other ({train} examples each, {test} to test)",
         "heads": "one head that all tasks share" if study.heads == "shared" else "a head for each task",
-        "network": str(first.backbone["name"]),
-        "epochs, batch": f"{first.epochs}, {first.batch}",
+        "network": str(config.backbone["name"]),
+        "epochs, batch": f"{config.epochs}, {config.batch}",
         "seeds": ", ".join(map(str, seeds)),
-        "versions": "; ".join(versions) or "-",
-    }  # fmt: skip
+        "versions": _versions(study),
+    }
 
 
 def _range(numbers: list[Any]) -> str:
-    known = [n for n in numbers if isinstance(n, int)]
+    known = [number for number in numbers if isinstance(number, int)]
     if not known:
         return "?"
     low, high = min(known), max(known)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def followed(study: Study) -> list[int]:
+def _versions(study: Study) -> str:
+    versions = [run.record.get("versions") or {} for run in study.runs]
+    texts = {", ".join(f"{name} {version}" for name, version in parts.items()) for parts in versions}
+    return "; ".join(sorted(texts)) or "-"
+
+
+def snapshot_numbers(study: Study) -> list[int]:
     """The tasks whose features are shown, counted from 1."""
-    kept = (features.followed(features.first_run(entry).snapshots) for entry in study.entries)
-    return [task + 1 for task in next(filter(None, kept), [])]
+    tasks = (snapshot_tasks(first_run(entry).snapshots) for entry in study.entries)
+    return [task + 1 for task in next(filter(None, tasks), [])]
 
 
-def some(study: Study) -> str:
-    """That maps show some tasks of a long stream, which they do not show all."""
-    count = len(heatmaps.shown(study.tasks))
-    return "" if count == study.tasks else f" Of the {study.tasks} tasks {count} are shown, evenly spaced."
+def sample_note(study: Study) -> str:
+    """Note that only some tasks are shown."""
+    number = len(task_sample(study.tasks))
+    if number == study.tasks:
+        return ""
+    return f" Of the {study.tasks} tasks {number} are shown, evenly spaced."
 
 
 def table(study: Study) -> dict[str, Any]:
     """Table 1 of these runs: each cell with the number it is sorted by."""
-    rows = [entry.row for entry in study.entries]
-    beside = published_metrics(rows)
-    best = {metric: _best(metric, [row.metrics[metric.name] for row in rows]) for metric in metrics.METRICS}
-    heads = ["method"]
-    lines: list[dict[str, Any]] = []
+    beside = published_metrics(study.rows)
+    best = {metric: _best(metric, [row.metrics[metric.name] for row in study.rows]) for metric in metrics.METRICS}
+    columns = ["method"]
     for metric in metrics.METRICS:
-        heads += [metric.heading, *(["published", "difference"] if metric in beside else [])]
-    for row in rows:
+        columns += [metric.heading, *(["published", "difference"] if metric in beside else [])]
+    lines: list[dict[str, Any]] = []
+    for row in study.rows:
         cells = []
         for metric in metrics.METRICS:
-            ours, theirs = row.metrics[metric.name], (row.published or {}).get(metric.name)
+            ours = row.metrics[metric.name]
             is_best = ours is not None and ours is best[metric]
             cells.append(_cell(format_metric(metric, ours), _mean(ours), best=is_best))
             if metric in beside:
-                gap: Spread | None = {"mean": ours["mean"] - theirs["mean"], "std": None} if ours and theirs else None
-                cells.append(_cell(format_metric(metric, theirs), _mean(theirs)))
-                cells.append(_cell(format_metric(metric, gap, signed=True), _mean(gap)))
+                cells += _published_cells(metric, ours, (row.published or {}).get(metric.name))
         cells.append(_cell(f"{row.seconds['mean']:.1f}", row.seconds["mean"]))
         cells.append(_cell(size(row.memory_bytes), row.memory_bytes))
         cells.append(_cell(str(len(row.seeds)), len(row.seeds)))
         lines.append({"label": row.label, "cells": cells})
     return {
-        "heads": [*heads, "seconds", "memory", "seeds"],
+        "columns": [*columns, "seconds", "memory", "seeds"],
         "lines": lines,
         "published": bool(beside),
         "starred": any(cell["text"].endswith("*") for line in lines for cell in line["cells"]),
     }
 
 
+def _published_cells(metric: Metric, ours: Spread | None, theirs: Spread | None) -> list[dict[str, Any]]:
+    """The published value, and ours less it."""
+    gap: Spread | None = None
+    if ours and theirs:
+        gap = {"mean": ours["mean"] - theirs["mean"], "std": None}
+    return [
+        _cell(format_metric(metric, theirs), _mean(theirs)),
+        _cell(format_metric(metric, gap, signed=True), _mean(gap)),
+    ]
+
+
 def _best(metric: Metric, cells: list[Spread | None]) -> Spread | None:
     known = [cell for cell in cells if cell is not None]
+    if len(known) < 2:
+        return None
     pick = min if metric.better == "lower" else max
-    return pick(known, key=lambda cell: cell["mean"]) if len(known) > 1 else None
+    return pick(known, key=lambda cell: cell["mean"])
 
 
 def _mean(cell: Spread | None) -> float | None:
@@ -104,19 +123,20 @@ def _cell(text: str, value: float | None, best: bool = False) -> dict[str, Any]:
 
 def differences(study: Study) -> dict[str, Any] | None:
     """The others less the reference; None where there is but one method."""
-    rows = [entry.row for entry in study.entries]
-    other = comparison.reference(rows)
+    other = comparison.reference(study.rows)
     lines = []
-    for row in rows:
-        if row is not other:
-            found = comparison.differences(row, other)
-            cells = [
-                _cell(format_difference(metric, found.metrics[metric.name]), _mean(found.metrics[metric.name]))
-                for metric in metrics.METRICS
-            ]
-            lines.append({"label": row.label, "cells": [*cells, _cell(str(len(found.seeds)), len(found.seeds))]})
-    heads = ["method", *(metric.heading for metric in metrics.METRICS), "seeds"]
-    return {"against": other.label, "heads": heads, "lines": lines} if lines else None
+    for row in study.rows:
+        if row is other:
+            continue
+        gaps = comparison.differences(row, other)
+        cells = []
+        for metric in metrics.METRICS:
+            gap = gaps.metrics[metric.name]
+            cells.append(_cell(format_difference(metric, gap), _mean(gap)))
+        cells.append(_cell(str(len(gaps.seeds)), len(gaps.seeds)))
+        lines.append({"label": row.label, "cells": cells})
+    columns = ["method", *(metric.heading for metric in metrics.METRICS), "seeds"]
+    return {"against": other.label, "columns": columns, "lines": lines} if lines else None
 
 
 def methods(study: Study) -> list[dict[str, Any]]:
@@ -129,7 +149,7 @@ def methods(study: Study) -> list[dict[str, Any]]:
                 (metric.heading, format_metric(metric, entry.row.metrics[metric.name]), metric.formula)
                 for metric in metrics.METRICS
             ],
-            "folders": [str(run.folder) for run in entry.runs],
+            "folders": entry.row.runs,
         }
         for entry in study.entries
     ]
@@ -141,23 +161,82 @@ def _settings(config: RunConfig) -> str:
 
 
 def chart_rows(chart: Chart) -> tuple[list[str], list[list[str]]]:
-    """The numbers of a chart as a table."""
+    """The numbers of a chart as a table: its columns and rows."""
     if chart.points:
-        heads = ["method", chart.x_label, chart.y_label, "spread"]
-        return heads, [
-            [one.label, f"{one.x[0]:.4g}", f"{one.y[0]:.2f}", f"{one.low[0]:.2f} to {one.high[0]:.2f}"]
-            for one in chart.series
+        columns = ["method", chart.x_label, chart.y_label, "spread"]
+        return columns, [
+            [
+                point.label,
+                f"{point.x[0]:.4g}",
+                f"{point.y[0]:.2f}",
+                f"{point.low[0]:.2f} to {point.high[0]:.2f}",
+            ]
+            for point in chart.series
         ]
-    columns = sorted({float(x) for one in chart.series for x in one.x})
+    xs = sorted({float(x) for line in chart.series for x in line.x})
     rows = []
-    for one in chart.series:
-        at = {float(x): k for k, x in enumerate(one.x)}
-        rows.append([one.label, *(_spread(one, at.get(x), chart.digits) for x in columns)])
-    return [f"method \\ {chart.x_label}", *(f"{x:g}" for x in columns)], rows
+    for line in chart.series:
+        places = {float(x): place for place, x in enumerate(line.x)}
+        rows.append([line.label, *(_point(line, places.get(x), chart.digits) for x in xs)])
+    return [f"method \\ {chart.x_label}", *(f"{x:g}" for x in xs)], rows
 
 
-def _spread(one: Series, k: int | None, digits: int) -> str:
-    if k is None or math.isnan(one.y[k]):
+def _point(line: Series, place: int | None, digits: int) -> str:
+    """A value with the ends of its spread."""
+    if place is None or math.isnan(line.y[place]):
         return "-"
-    ends = "" if one.high[k] == one.low[k] else f" [{one.low[k]:.{digits}f}, {one.high[k]:.{digits}f}]"
-    return f"{one.y[k]:.{digits}f}{ends}"
+    low, high = line.low[place], line.high[place]
+    spread = "" if high == low else f" [{low:.{digits}f}, {high:.{digits}f}]"
+    return f"{line.y[place]:.{digits}f}{spread}"
+
+
+def commands(study: Study) -> list[str]:
+    """`mdmt compare` lines that ask for the runs of a study; one for each set of seeds that methods share.
+
+    Held-out tasks have none: `mdmt tune` alone runs them.
+    """
+    if study.runs[0].config.cross_validation:
+        return []
+    labels: dict[tuple[int, ...], list[str]] = {}
+    for entry in study.entries:
+        seeds = tuple(run.config.seed for run in entry.runs)
+        labels.setdefault(seeds, []).append(entry.runs[0].config.label)
+    return [
+        shlex.join([
+            "mdmt", "compare", study.benchmark, "--methods", ",".join(names), "--seed", str(first),
+            "--seeds", str(number), *_options(study),
+        ])
+        for seeds, names in labels.items()
+        for first, number in spans(list(seeds))
+    ]  # fmt: skip
+
+
+def _options(study: Study) -> list[str]:
+    """What differs from the defaults of the command."""
+    config = study.runs[0].config
+    some_tasks = "tasks" in study.reduced or study.benchmark == "folder"
+    values = {
+        "--tasks": config.tasks if some_tasks else None,
+        "--image-size": config.image_size,
+        "--subset": config.subset,
+        "--weights": config.weights_file,
+        "--data": config.data,
+        "--threads": config.threads if config.threads != 1 else None,
+    }
+    return [text for name, value in values.items() if value is not None for text in (name, str(value))]
+
+
+def spans(seeds: list[int]) -> list[tuple[int, int]]:
+    """Seeds as (first, how many) of each unbroken sequence.
+
+    >>> spans([1234, 1235, 1240])
+    [(1234, 2), (1240, 1)]
+    """
+    sequences: list[tuple[int, int]] = []
+    for seed in sorted(seeds):
+        if sequences and seed == sum(sequences[-1]):
+            first, number = sequences.pop()
+            sequences.append((first, number + 1))
+        else:
+            sequences.append((seed, 1))
+    return sequences

@@ -1,4 +1,4 @@
-"""The page served on this machine alone while runs are going on; it shows what is there when it is asked for."""
+"""The live report: the page of a folder of runs, served on this machine alone."""
 
 from __future__ import annotations
 
@@ -9,58 +9,60 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from mdmt.experiments.store import CHECKPOINT, CONFIG, FAILED, RECORD, find_runs
-from mdmt.report import page, study
+from mdmt.report.page import figures_of, render
+from mdmt.report.study import read_studies
 
 HOST = "127.0.0.1"
 
 
-class Watched:
-    """The page of a folder, made anew when something in it has changed."""
+class LivePage:
+    """The page of a folder, made anew when something in the folder has changed."""
 
     def __init__(self, runs: Path) -> None:
-        self.runs, self.lock = runs, threading.Lock()
-        self.made: tuple[str, bytes] = ("", b"")
+        self.runs = runs
+        self._lock = threading.Lock()
+        self._version = ""
+        self._content = b""
 
     def version(self) -> str:
         """A word that changes when a run begins, writes a checkpoint, ends or is removed."""
         parts = []
         for folder in find_runs(self.runs):
             for name in (CONFIG, RECORD, FAILED, f"{CHECKPOINT}/state.json"):
-                try:
-                    found = (folder.path / name).stat()
-                except OSError:
-                    continue
-                parts.append(f"{folder.path / name} {found.st_mtime_ns} {found.st_size}")
+                with suppress(OSError):
+                    about = (folder.path / name).stat()
+                    parts.append(f"{folder.path / name} {about.st_mtime_ns} {about.st_size}")
             parts.append(str(folder.is_running))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def html(self) -> bytes:
-        """The page as it should be now. While runs go on, t-SNE is shown where it is known, and not computed."""
-        with self.lock:
+        """The page as of now. While a run is going on, t-SNE is shown where it is in the cache, and not computed."""
+        with self._lock:
             version = self.version()
-            if self.made[0] != version:
-                studies, absent = study.read(find_runs(self.runs))
-                idle = not any(one.running for one in absent)
-                drawn = page.drawings(studies, self.runs / ".tsne", compute=idle)
-                text = page.render(drawn, absent, where=str(self.runs), watched=version)
-                self.made = version, text.encode()
-            return self.made[1]
+            if version != self._version:
+                studies, unusable = read_studies(find_runs(self.runs))
+                idle = not any(run.is_running for run in unusable)
+                figures = figures_of(studies, self.runs / ".tsne", compute=idle)
+                text = render(figures, unusable, where=str(self.runs), version=version)
+                self._version = version
+                self._content = text.encode()
+            return self._content
 
 
-def server(runs: Path, port: int) -> ThreadingHTTPServer:
+def make_server(runs: Path, port: int) -> ThreadingHTTPServer:
     """A server of two addresses, the page and its version, that this machine alone can reach."""
-    watched = Watched(runs)
+    page = LivePage(runs)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             """Answer; a name other than this machine's is refused, so that no web page elsewhere can read the runs."""
-            here = serving.server_port
+            here = server.server_port
             if self.headers.get("Host") not in (f"{HOST}:{here}", f"localhost:{here}"):
                 self.send_error(403)
             elif self.path == "/":
-                self._send("text/html; charset=utf-8", watched.html())
+                self._send("text/html; charset=utf-8", page.html())
             elif self.path == "/version":
-                self._send("text/plain", watched.version().encode())
+                self._send("text/plain", page.version().encode())
             else:
                 self.send_error(404)
 
@@ -76,5 +78,5 @@ def server(runs: Path, port: int) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: object) -> None:
             """Nothing: a line every two seconds helps nobody."""
 
-    serving = ThreadingHTTPServer((HOST, port), Handler)
-    return serving
+    server = ThreadingHTTPServer((HOST, port), Handler)
+    return server

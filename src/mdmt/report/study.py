@@ -7,13 +7,65 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mdmt.errors import Mistake
 from mdmt.experiments.comparison import Row, row_of
+from mdmt.experiments.config import RunConfig
+from mdmt.experiments.gate import printable
+from mdmt.experiments.measurements import Snapshots
 from mdmt.experiments.paper import METHODS
-from mdmt.experiments.store import RunFolder
-from mdmt.report.folders import Absent, Run, read_run
+from mdmt.experiments.store import CONFIG, RunFolder, State
+from mdmt.metrics import BETA
 from mdmt.words import count
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run."""
+
+    path: Path
+    config: RunConfig
+    record: dict[str, Any]
+
+    @cached_property
+    def accuracy(self) -> Array:
+        """T x T, NaN where nothing was evaluated."""
+        return np.array(self.record["accuracy"], dtype=float)
+
+    @cached_property
+    def drift(self) -> Array:
+        """T x T, NaN where nothing was measured."""
+        return np.array(self.record["drift"], dtype=float)
+
+    @cached_property
+    def curve(self) -> Array:
+        """Z_0..Z_10, a row per task."""
+        return np.array(self.record["curve"], dtype=float).reshape(-1, BETA + 1)
+
+    @cached_property
+    def snapshots(self) -> Snapshots:
+        """Features and head along learning; empty where they are missing or damaged."""
+        try:
+            return RunFolder(self.path).snapshots
+        except (Mistake, OSError):
+            return {}
+
+
+@dataclass(frozen=True)
+class UnusableRun:
+    """A run folder that has nothing to show yet, or never will."""
+
+    path: Path
+    name: str
+    reason: str
+    is_running: bool = False
 
 
 @dataclass(frozen=True)
@@ -25,13 +77,15 @@ class Entry:
 
     @property
     def method(self) -> str:
-        """Without its arguments."""
         return self.runs[0].config.method
 
     @cached_property
     def row(self) -> Row:
-        """As tables have it."""
-        row = row_of([r.config for r in self.runs], [r.record for r in self.runs], [str(r.folder) for r in self.runs])
+        row = row_of(
+            [run.config for run in self.runs],
+            [run.record for run in self.runs],
+            [str(run.path) for run in self.runs],
+        )
         return replace(row, label=self.label)
 
 
@@ -42,62 +96,106 @@ class Study:
     benchmark: str
     heads: str
     tasks: int
-    less: dict[str, Any]  # what makes it less than the protocol
+    reduced: dict[str, Any]  # what makes the stream less than the protocol
     entries: list[Entry]
 
     @property
     def title(self) -> str:
-        """For people."""
         heads = "one shared head" if self.heads == "shared" else "a head per task"
         return f"{self.benchmark}, {count('task', self.tasks)}, {heads}"
 
     @property
     def runs(self) -> list[Run]:
-        """All of them."""
         return [run for entry in self.entries for run in entry.runs]
 
+    @property
+    def rows(self) -> list[Row]:
+        return [entry.row for entry in self.entries]
 
-def read(folders: Iterable[RunFolder]) -> tuple[list[Study], list[Absent]]:
+
+def read_studies(folders: Iterable[RunFolder]) -> tuple[list[Study], list[UnusableRun]]:
     """What run folders hold: studies in the order of their names, methods in the paper's."""
-    absent: list[Absent] = []
-    grouped: dict[tuple[str, ...], dict[tuple[str, str], dict[int, Run]]] = {}
+    unusable: list[UnusableRun] = []
+    groups: dict[tuple[str, ...], dict[tuple[str, str], dict[int, Run]]] = {}
     for folder in folders:
-        found = read_run(folder)
-        if isinstance(found, Absent):
-            absent.append(found)
+        run = read_run(folder)
+        if isinstance(run, UnusableRun):
+            unusable.append(run)
             continue
-        seeds = grouped.setdefault(_stream(found), {}).setdefault((found.config.label, folder.path.parent.name), {})
-        seed = found.config.seed
-        if seed in seeds:
-            absent.append(
-                Absent(folder.path, found.config.name, f"the same run as {seeds[seed].folder}, which is shown")
-            )
-        seeds.setdefault(seed, found)
-    return [_study(entries) for _, entries in sorted(grouped.items())], absent
+        entries = groups.setdefault(_stream(run), {})
+        seeds = entries.setdefault((run.config.label, run.path.parent.name), {})
+        twin = seeds.setdefault(run.config.seed, run)
+        if twin is not run:
+            reason = f"the same run as {twin.path}, which is shown"
+            unusable.append(UnusableRun(run.path, run.config.name, reason))
+    return [_study(entries) for _, entries in sorted(groups.items())], unusable
+
+
+def read_run(folder: RunFolder) -> Run | UnusableRun:
+    """A finished run, or the reason why there is none."""
+    state = folder.state
+    if state.kind == "finished":
+        return Run(folder.path, folder.config, folder.record)
+    tasks: int | None = None
+    name = printable(folder.path.name)
+    try:
+        tasks = folder.config.tasks
+        name = folder.config.name
+    except (Mistake, OSError):
+        pass
+    return UnusableRun(folder.path, name, _reason(folder, state, tasks), state.kind == "running")
+
+
+def _reason(folder: RunFolder, state: State, tasks: int | None) -> str:
+    """Why a run has no result to show."""
+    if state.kind in ("damaged", "foreign") or not (folder.has(CONFIG) or state.kind == "failed"):
+        return state.reason
+    reasons = {
+        "running": "running now",
+        "stopped": "stopped or killed before its end",
+        "failed": f"failed: {state.reason}",
+    }
+    reason = reasons[state.kind]
+    if state.at is not None:
+        learned = state.at.task - state.at.of_task
+        total = "? tasks" if tasks is None else count("task", tasks)
+        return f"{reason}; {learned} of {total} learned at its last checkpoint"
+    if state.kind == "running" or not folder.has(CONFIG):
+        return reason
+    return f"{reason}; it left no checkpoint"
 
 
 def _stream(run: Run) -> tuple[str, ...]:
     """What runs must have in common to stand in one table."""
-    config, tasks = run.config, len(run.record["tasks"])
-    options = {key: getattr(config, key) for key in ("image_size", "subset", "weights", "cross_validation")} | _less(
-        run
-    )
-    return config.benchmark, config.heads, f"{tasks:06}", json.dumps(options, sort_keys=True)
+    config = run.config
+    options = {key: getattr(config, key) for key in ("image_size", "subset", "weights", "cross_validation")}
+    content = json.dumps(options | _stream_reduction(run), sort_keys=True)
+    return config.benchmark, config.heads, f"{len(run.record['tasks']):06}", content
 
 
-def _less(run: Run) -> dict[str, Any]:
+def _stream_reduction(run: Run) -> dict[str, Any]:
     """How the stream is reduced; the reference batch is a method's affair and stands in its label."""
-    return {k: v for k, v in (run.record.get("reduced") or {}).items() if k != "reference_batch"}
+    reduced = run.record.get("reduced") or {}
+    return {key: value for key, value in reduced.items() if key != "reference_batch"}
 
 
 def _study(entries: dict[tuple[str, str], dict[int, Run]]) -> Study:
     times = Counter(label for label, _ in entries)
-    made = [
-        Entry(label if times[label] == 1 else f"{label} ({configuration[:6]})", [by_seed[s] for s in sorted(by_seed)])
-        for (label, configuration), by_seed in entries.items()
+    rows = [
+        Entry(
+            label if times[label] == 1 else f"{label} ({configuration[:6]})",
+            [seeds[seed] for seed in sorted(seeds)],
+        )
+        for (label, configuration), seeds in entries.items()
     ]
-    made.sort(key=lambda e: (METHODS.index(e.method) if e.method in METHODS else len(METHODS), e.label))
-    first = made[0].runs[0]
-    return Study(
-        first.config.benchmark, first.config.heads, len(first.record["tasks"]), _less(first), made
-    )  # fmt: skip
+    rows.sort(key=_place)
+    first = rows[0].runs[0]
+    config = first.config
+    tasks = len(first.record["tasks"])
+    return Study(config.benchmark, config.heads, tasks, _stream_reduction(first), rows)
+
+
+def _place(entry: Entry) -> tuple[int, str]:
+    """The paper's methods come in its order, all others after them."""
+    number = METHODS.index(entry.method) if entry.method in METHODS else len(METHODS)
+    return number, entry.label

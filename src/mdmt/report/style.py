@@ -1,4 +1,4 @@
-"""A colour, a line and a marker for each method: the same everywhere, and told apart without colour too.
+"""A colour, a line and a marker for each method: the same everywhere, and distinct without colour too.
 
 The colours are those of Okabe and Ito, the lighter ones darkened until they can be read on white. On the page they are CSS
 variables, which have lighter values on a dark screen. Methods that rehearse have whole lines, the others broken ones.
@@ -29,11 +29,6 @@ class Style:
     line: Line  # as matplotlib names it
     marker: str
 
-    @property
-    def variable(self) -> str:
-        """Its colour on the page."""
-        return VARIABLES[self.colour]
-
 
 VARIABLES = {
     **{colour: f"var(--c{i})" for i, colour in enumerate(COLOURS)},
@@ -60,15 +55,15 @@ OTHERS = [Style(colour, line, marker) for line in LINES for marker in "dp8" for 
 
 
 def styles(studies: list[Study]) -> dict[str, Style]:
-    """A style for each label. The first row of a method has that of the method, further rows and own methods have others."""
-    found: dict[str, Style] = {}
-    further: dict[str, None] = {}  # in order
+    """A style for each label: that of the method for its first row, others for its further rows and for other methods."""
+    own: dict[str, Style] = {}
+    others: dict[str, None] = {}  # in order
     for study in studies:
-        seen: set[str] = set()
+        methods: set[str] = set()
         for entry in study.entries:
-            if entry.method in METHODS and entry.method not in seen:
-                found[entry.label] = METHODS[entry.method]
-                seen.add(entry.method)
+            if entry.method in METHODS and entry.method not in methods:
+                own[entry.label] = METHODS[entry.method]
+                methods.add(entry.method)
             else:
-                further[entry.label] = None
-    return found | {label: OTHERS[i % len(OTHERS)] for i, label in enumerate(further)}
+                others[entry.label] = None
+    return own | {label: OTHERS[number % len(OTHERS)] for number, label in enumerate(others)}

@@ -1,22 +1,28 @@
-"""What a comparison prints: the tables of its rows, with what stands above and below them."""
+"""The tables of a comparison (Tables 1 and 2) and of the cost of methods."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from rich.table import Table
+from rich.text import Text
+
 import mdmt.metrics as metrics
 from mdmt.experiments.comparison import Cells, Row
+from mdmt.metrics import Metric
 from mdmt.report.text import Block, Grid, format_metric
 from mdmt.words import count, size
 
 NOTEBOOK = "* not in the paper's Table 1: from the public notebooks behind it"
 
 
-def metrics_table(cells: Cells) -> Any:
-    """The metrics of one method, the formula beside each, as a rich table."""
-    from rich.table import Table
-    from rich.text import Text
+def reduction(reduced: dict[str, Any]) -> str:
+    """What makes runs less than the protocol, as a line."""
+    return "reduced, not the published protocol: " + ", ".join(f"{key} {value}" for key, value in reduced.items())
 
+
+def metrics_table(cells: Cells) -> Table:
+    """The metrics of one method, the formula beside each."""
     table = Table("metric", "value", "formula", box=None, header_style="bold")
     for metric in metrics.METRICS:
         value = format_metric(metric, cells[metric.name])
@@ -24,13 +30,20 @@ def metrics_table(cells: Cells) -> Any:
     return table
 
 
+def published_metrics(rows: list[Row]) -> list[Metric]:
+    """The metrics that have a published value beside any of these rows."""
+    return [
+        metric for metric in metrics.METRICS if any((row.published or {}).get(metric.name) is not None for row in rows)
+    ]
+
+
 def main_grid(rows: list[Row]) -> Grid:
     """Method, metrics (the published value beside each, where any row has one), seconds and bytes."""
     beside = published_metrics(rows)
-    heads = ["method"]
-    lines: list[list[str]] = []
+    columns = ["method"]
     for metric in metrics.METRICS:
-        heads += [metric.heading, "published"] if metric in beside else [metric.heading]
+        columns += [metric.heading, "published"] if metric in beside else [metric.heading]
+    lines = []
     for row in rows:
         cells = [row.label]
         for metric in metrics.METRICS:
@@ -38,43 +51,34 @@ def main_grid(rows: list[Row]) -> Grid:
             if metric in beside:
                 cells.append(format_metric(metric, (row.published or {}).get(metric.name)))
         seconds = row.seconds["mean"]
-        lines.append([*cells, f"{seconds:.1f}" if seconds < 100 else f"{seconds:.0f}", size(row.memory_bytes)])
-    return [*heads, "seconds", "memory"], lines
-
-
-def published_metrics(rows: list[Row]) -> list[metrics.Metric]:
-    """The metrics that have a published value beside any of these rows."""
-    return [m for m in metrics.METRICS if any((row.published or {}).get(m.name) for row in rows)]
+        time = f"{seconds:.1f}" if seconds < 100 else f"{seconds:.0f}"
+        lines.append([*cells, time, size(row.memory_bytes)])
+    return Grid([*columns, "seconds", "memory"], lines)
 
 
 def difference_grid(rows: list[Row]) -> Grid:
-    """Each row less the chosen one."""
-    lines = [
-        [
-            row.label,
-            *(format_metric(metric, row.differences.metrics[metric.name], signed=True) for metric in metrics.METRICS),
-            str(len(row.differences.seeds)),
-        ]
-        for row in rows
-        if row.differences is not None
-    ]
-    return ["method", *(metric.heading for metric in metrics.METRICS), "seeds"], lines
+    """Each row less the one that they are compared with."""
+    lines = []
+    for row in rows:
+        if row.differences is not None:
+            cells = row.differences.metrics
+            values = [format_metric(m, cells[m.name], signed=True) for m in metrics.METRICS]
+            lines.append([row.label, *values, str(len(row.differences.seeds))])
+    return Grid(["method", *(metric.heading for metric in metrics.METRICS), "seeds"], lines)
 
 
 def captions(rows: list[Row]) -> list[str]:
     """What stands above the table: what was learned, on how many seeds, and what makes it less than the protocol."""
-    first = rows[0]
     seeds = sorted({seed for row in rows for seed in row.seeds})
-    told = (
-        f"seed {seeds[0]}" if len(seeds) == 1 else f"{count('seed', len(seeds))} from {seeds[0]}, mean ± population std"
-    )
-    lines = [f"{first.benchmark}, {told}"]
-    less: dict[str, Any] = {}
+    runs = f"seed {seeds[0]}"
+    if len(seeds) > 1:
+        runs = f"{count('seed', len(seeds))} from {seeds[0]}, mean ± population std"
+    lines = [f"{rows[0].benchmark}, {runs}"]
+    reduced: dict[str, Any] = {}
     for row in rows:
-        less |= row.reduced or {}
-    if less:
-        named = ", ".join(f"{key} {value}" for key, value in less.items())
-        lines.append(f"reduced, not the published protocol: {named}")
+        reduced |= row.reduced or {}
+    if reduced:
+        lines.append(reduction(reduced))
     for row in rows:
         if row.seeds != seeds:
             lines.append(f"{row.label}: only seeds {', '.join(map(str, row.seeds))}")
@@ -82,14 +86,15 @@ def captions(rows: list[Row]) -> list[str]:
 
 
 def blocks(rows: list[Row]) -> list[Block]:
-    """Each table with what stands above and below it."""
+    """The table of a comparison and, where one was asked for, that of the differences."""
     grid = main_grid(rows)
-    below = [NOTEBOOK] if any(cell.endswith("*") for line in grid[1] for cell in line[1:]) else []
-    found = [(captions(rows), grid, below)]
+    starred = any(cell.endswith("*") for line in grid.rows for cell in line[1:])
+    tables = [Block(captions(rows), grid, [NOTEBOOK] if starred else [])]
     against = [row.differences.against for row in rows if row.differences is not None]
     if against:
-        found.append(([f"difference to {against[0]}, paired by seed"], difference_grid(rows), []))
-    return found
+        above = [f"difference to {against[0]}, paired by seed"]
+        tables.append(Block(above, difference_grid(rows), []))
+    return tables
 
 
 def csv_lines(rows: list[Row]) -> list[dict[str, Any]]:
@@ -102,9 +107,113 @@ def csv_lines(rows: list[Row]) -> list[dict[str, Any]]:
             "published_": row.published or {},
             "difference_": {} if row.differences is None else row.differences.metrics,
         }
-        for name in (metric.name for metric in metrics.METRICS):
+        for metric in metrics.METRICS:
             for prefix, source in sources.items():
-                cell = source.get(name) or {"mean": None, "std": None}
-                line |= {f"{prefix}{name}_{part}": cell[part] for part in ("mean", "std")}
+                cell = source.get(metric.name) or {"mean": None, "std": None}
+                line |= {f"{prefix}{metric.name}_{part}": cell[part] for part in ("mean", "std")}
         lines.append({**line, "seconds": row.seconds["mean"], "memory_bytes": row.memory_bytes})
+    return lines
+
+
+LETTERS = {
+    "parameters": "P",
+    "buffers": "S",
+    "vectors": "G",
+    "memory": "M",
+    "representations": "F",
+    "activations": "H",
+    "total": "sum",
+}
+LEGEND = (
+    "P parameters, S what the method remembers from step to step, G gradients and other vectors as long as P, "
+    "M examples in memory, F their representations, H activations of the whole batch"
+)
+PAPER = (
+    "paper: its formulas, with T tasks, B samples in a batch, H activations of one sample and H_l of its last layer; "
+    "most of G is left out there"
+)
+BUSY = "other jobs on this machine make its times longer, not its bytes more"
+MACHINE = "published: milliseconds of the authors' machine, which say nothing of yours"
+
+
+def cost_blocks(cost: dict[str, Any]) -> list[Block]:
+    """Three tables: times, bytes of training, bytes of inference."""
+    rows = cost["rows"]
+    above = [
+        f"{cost['benchmark']}, cost of a mini-batch at task {cost['task']}",
+        f"median of {cost['steps']} after warming up, {count('thread', cost['threads'])}",
+    ]
+    if cost["reduced"]:
+        above.append(reduction(cost["reduced"]))
+    times = _time_grid(rows)
+    training = _size_grid(rows, "training", "memory_training")
+    inference = _size_grid(rows, "inference", "memory_testing")
+    return [
+        Block(above, times, [BUSY, MACHINE] if "published" in times.columns else [BUSY]),
+        Block(["MB of training"], training, []),
+        Block(["MB of inference"], inference, [LEGEND, PAPER] if "paper" in inference.columns else [LEGEND]),
+    ]
+
+
+def _time_grid(rows: list[dict[str, Any]]) -> Grid:
+    """Milliseconds, and the published ones where any row has them."""
+    columns = ["method", "batch", "step ms", "inference ms"]
+    lines = [
+        [row["label"], str(row["batch"]), milliseconds(row["step_ms"]), milliseconds(row["inference_ms"])]
+        for row in rows
+    ]
+    published = [(row["published"] or {}).get("inference_ms") for row in rows]
+    if any(value is not None for value in published):
+        columns.append("published")
+        for line, value in zip(lines, published, strict=True):
+            line.append("-" if value is None else f"{value:.2f}")
+    return Grid(columns, lines)
+
+
+def _size_grid(rows: list[dict[str, Any]], kind: str, formula: str) -> Grid:
+    """Megabytes of each kind, and the paper's formula where any row has one."""
+    names = [name for name in LETTERS if name in rows[0][kind]]
+    columns = ["method", *(LETTERS[name] for name in names)]
+    lines = [[row["label"], *(megabytes(row[kind][name]) for name in names)] for row in rows]
+    if any(row["published"] for row in rows):
+        columns.append("paper")
+        for line, row in zip(lines, rows, strict=True):
+            line.append((row["published"] or {}).get(formula, "-"))
+    return Grid(columns, lines)
+
+
+def milliseconds(value: float) -> str:
+    """A time in three digits or more.
+
+    >>> milliseconds(0.2345), milliseconds(12.345), milliseconds(123.45)
+    ('0.23', '12.3', '123')
+    """
+    if value < 10:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def megabytes(number: int) -> str:
+    """Bytes as millions of them, without the unit.
+
+    >>> megabytes(0), megabytes(1_200), megabytes(4_560_000), megabytes(123_400_000)
+    ('-', '<0.01', '4.56', '123')
+    """
+    if number < 10_000:
+        return "<0.01" if number else "-"
+    return milliseconds(number / 1e6)
+
+
+def cost_lines(cost: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows for programs: milliseconds and bytes."""
+    lines = []
+    for row in cost["rows"]:
+        line = {"benchmark": cost["benchmark"], "task": cost["task"], "steps": cost["steps"]}
+        line |= {key: row[key] for key in ("label", "batch", "step_ms", "inference_ms")}
+        for kind in ("training", "inference"):
+            line |= {f"{kind}_{name}": value for name, value in row[kind].items()}
+        published = row["published"] or {}
+        for name in ("inference_ms", "memory_training", "memory_testing"):
+            line[f"published_{name}"] = published.get(name)
+        lines.append(line)
     return lines

@@ -1,11 +1,11 @@
-"""Grids of text as tables on the terminal, as markdown, as LaTeX and as CSV."""
+"""Text tables: on the terminal, as markdown, as LaTeX and as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mdmt.metrics as metrics
 from mdmt.errors import Mistake
@@ -15,36 +15,50 @@ from mdmt.metrics import Metric
 if TYPE_CHECKING:
     from rich.console import Console
 
-Grid = tuple[list[str], list[list[str]]]  # the heads of the columns; the rows
-Block = tuple[list[str], Grid, list[str]]  # a grid with the lines above and below it
 FORMATS = ("table", "markdown", "latex", "csv")
 
 
+class Grid(NamedTuple):
+    """A table of text; its first column names the rows."""
+
+    columns: list[str]
+    rows: list[list[str]]
+
+
+class Block(NamedTuple):
+    """A table with the lines above and below it."""
+
+    above: list[str]
+    grid: Grid
+    below: list[str]
+
+
 def check_format(name: str) -> None:
-    """Refuse a format that there is not."""
     if name not in FORMATS:
         raise Mistake(f"--format {name}: must be one of {', '.join(FORMATS)}")
 
 
-def show(blocks: list[Block], lines: list[dict[str, Any]], form: str) -> None:
-    """Print blocks in one of FORMATS; as CSV, `lines` instead, for programs."""
-    if form == "table":
-        _print_table(blocks)
+def show(blocks: list[Block], records: list[dict[str, Any]], format_: str) -> None:
+    """Print blocks in one of FORMATS; as CSV, which is for programs, the records instead."""
+    if format_ == "csv":
+        print(as_csv(records))
+    elif format_ == "markdown":
+        print(as_markdown(blocks))
+    elif format_ == "latex":
+        print(as_latex(blocks))
     else:
-        print(as_csv(lines) if form == "csv" else {"markdown": as_markdown, "latex": as_latex}[form](blocks))
-
-
-def _print_table(blocks: list[Block]) -> None:
-    wide = screen()
-    wide.print(*as_table(blocks, wide.width), sep="\n")
+        console = screen()
+        console.print(*as_table(blocks, console.width), sep="\n")
 
 
 def screen() -> Console:
     """Where tables are printed: as wide as they want to be where no terminal limits it."""
     from rich.console import Console
 
-    plain = Console()
-    return plain if plain.is_terminal or "COLUMNS" in os.environ else Console(width=1000)
+    console = Console()
+    if console.is_terminal or "COLUMNS" in os.environ:
+        return console
+    return Console(width=1000)
 
 
 def format_metric(metric: Metric, cell: Spread | None, *, signed: bool = False) -> str:
@@ -84,54 +98,66 @@ def format_difference(metric: Metric, cell: Spread | None) -> str:
 
 
 def as_table(blocks: list[Block], width: int) -> list[Any]:
-    """What rich prints, on a screen so wide."""
+    """What rich prints, on a screen of this width."""
     from rich.text import Text
 
     parts: list[Any] = []
     for above, grid, below in blocks:
-        parts += [Text()] if parts else []
-        parts += [Text(line, style="bold" if i == 0 else "") for i, line in enumerate(above)]
+        if parts:
+            parts.append(Text())
+        parts += [Text(line, style="" if number else "bold") for number, line in enumerate(above)]
         parts += [rich_table(grid, width), *map(Text, below)]
     return parts
 
 
 def rich_table(grid: Grid, width: int) -> Any:
-    """A grid as a rich table, set closer where there is little room; labels have brackets, which are no markup."""
+    """A grid as a rich table, set closer where there is little room."""
     from rich.table import Table
     from rich.text import Text
 
-    widest = [max(map(len, column)) for column in zip(grid[0], *grid[1], strict=True)]
+    columns, rows = grid
+    widest = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     gap = 2 if sum(widest) + 2 * len(widest) <= width else 1
-    whole = sum(widest[1:]) + gap * len(widest) + 8 <= width  # then it is the label that is folded, not the numbers
+    # With room for all numbers and a few letters, it is the label that is folded.
+    fits = sum(widest[1:]) + gap * len(widest) + 8 <= width
     table = Table(box=None, header_style="bold", padding=(0, gap, 0, 0), pad_edge=False)
-    for i, head in enumerate(grid[0]):
-        table.add_column(head, justify="left" if i == 0 else "right", overflow="fold", no_wrap=whole and i > 0)
-    for line in grid[1]:
-        table.add_row(*map(Text, line))
+    table.add_column(columns[0], overflow="fold")
+    for name in columns[1:]:
+        table.add_column(name, justify="right", overflow="fold", no_wrap=fits)
+    for row in rows:
+        table.add_row(*map(Text, row))  # the brackets of a label are no markup
     return table
 
 
 def as_markdown(blocks: list[Block]) -> str:
     """Tables of GitHub's markdown."""
-    parts = []
-    for above, (heads, lines), below in blocks:
-        body = [heads, ["---"] + ["---:"] * (len(heads) - 1), *([f"`{line[0]}`", *line[1:]] for line in lines)]
-        notes = [line.replace("*", "\\*") for line in below]
-        table = ["| " + " | ".join(c.replace("|", "\\|").replace("*", "\\*") for c in cells) + " |" for cells in body]
-        parts.append("\n".join([*above, "", *table, *([""] if notes else []), *notes]))
-    return "\n\n".join(parts)
+    return "\n\n".join(map(_markdown, blocks))
+
+
+def _markdown(block: Block) -> str:
+    columns = block.grid.columns
+    rule = ["---"] + ["---:"] * (len(columns) - 1)
+    rows = [[f"`{label}`", *cells] for label, *cells in block.grid.rows]
+    table = ["| " + " | ".join(map(_escape, cells)) + " |" for cells in (columns, rule, *rows)]
+    notes = [line.replace("*", "\\*") for line in block.below]
+    return "\n".join([*block.above, "", *table, *([""] if notes else []), *notes])
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*")
 
 
 def as_latex(blocks: list[Block]) -> str:
     """Tabulars with the rules of the package booktabs."""
-    parts = []
-    for above, (heads, lines), below in blocks:
-        body = [" & ".join(_tex(cell) for cell in cells) + r" \\" for cells in (heads, *lines)]
-        rules = [r"\begin{tabular}{l" + "r" * (len(heads) - 1) + "}", r"\toprule", body[0], r"\midrule"]
-        parts.append(
-            "\n".join([*(f"% {line}" for line in above + below), *rules, *body[1:], r"\bottomrule", r"\end{tabular}"])
-        )
-    return "\n\n".join(parts)
+    return "\n\n".join(map(_latex, blocks))
+
+
+def _latex(block: Block) -> str:
+    columns = block.grid.columns
+    header, *body = (" & ".join(map(_tex, cells)) + r" \\" for cells in (columns, *block.grid.rows))
+    lines = [f"% {line}" for line in block.above + block.below]
+    lines += [r"\begin{tabular}{l" + "r" * (len(columns) - 1) + "}", r"\toprule", header, r"\midrule"]
+    return "\n".join([*lines, *body, r"\bottomrule", r"\end{tabular}"])
 
 
 def _tex(text: str) -> str:
@@ -143,7 +169,8 @@ def _tex(text: str) -> str:
     name = text.split(" ")[0]
     if name in (metric.name for metric in metrics.METRICS):
         letters, _, index = name.partition("_")
-        return (f"${letters}_{{{index}}}$" if index else name) + text[len(name) :].replace("%", r"\%")
+        symbol = f"${letters}_{{{index}}}$" if index else name
+        return symbol + text[len(name) :].replace("%", r"\%")
     if "*" in text[:-1]:
         return f"${text}$"
     if text[0] in "+-0123456789" and text != "-" and text[-1] != "B":
@@ -154,10 +181,10 @@ def _tex(text: str) -> str:
     return "--" if text == "-" else text
 
 
-def as_csv(lines: list[dict[str, Any]]) -> str:
-    """One line per row; empty where there is nothing."""
+def as_csv(records: list[dict[str, Any]]) -> str:
+    """One line per record; empty where there is nothing."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(lines)
+    writer.writerows(records)
     return text.getvalue().rstrip("\n")

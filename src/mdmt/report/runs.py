@@ -1,0 +1,138 @@
+"""Runs on the terminal: a list of many, or one with all it measured."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from mdmt.experiments.comparison import mean_std
+from mdmt.experiments.config import RunConfig
+from mdmt.metrics import A_T
+from mdmt.report.tables import metrics_table, reduction
+from mdmt.report.text import Grid, rich_table, screen
+from mdmt.words import count, size
+
+
+def list_runs(runs: list[dict[str, Any]], out: str) -> None:
+    """A table for each benchmark, and a line for each run that is not finished, with where it is or what is wrong."""
+    console = screen()
+    for benchmark, group in groupby(runs, key=lambda run: run["benchmark"]):
+        members = [(_name(run, out), run) for run in group]
+        grid = Grid(
+            ["label", "run", "state", "A_T %", "secs", "size"],
+            [_run_line(name, run) for name, run in members],
+        )
+        console.print(Text(benchmark or f"no benchmark known, in {out}", style="bold"))
+        console.print(rich_table(grid, console.width))
+        for name, run in members:
+            if run["state"] != "finished":
+                console.print(Text(f"{name}: {_progress(run)}"))
+        if any(run["held_out"] for _, run in members):
+            console.print(Text("* on the held-out tasks"))
+        console.print()
+    total = size(sum(run["bytes"] for run in runs))
+    console.print(Text(f"{count('run', len(runs))}, {total}, in {out}"))
+
+
+def _name(run: dict[str, Any], out: str) -> str:
+    """hash/seed, or the path where a folder does not lie as runs do."""
+    parts = Path(run["path"]).relative_to(out).parts
+    in_its_place = len(parts) == 4 and parts[0] == run["benchmark"]
+    return "/".join(parts[-2:] if in_its_place else parts) or "."
+
+
+def _run_line(name: str, run: dict[str, Any]) -> list[str]:
+    return [
+        str(run["label"] or "-") + ("*" if run["held_out"] else ""),
+        name,
+        run["state"],
+        "-" if run["A_T"] is None else A_T.text(run["A_T"]),
+        "-" if run["seconds"] is None else f"{run['seconds']:.1f}",
+        size(run["bytes"]),
+    ]
+
+
+def _progress(run: dict[str, Any]) -> str:
+    """How far a run came that is not finished."""
+    state = f"{run['state']}: {run['reason']}"
+    if run["at"] is None:
+        return state
+    task, step = run["at"]["task"], run["at"]["step"]
+    place = f"task {task}, step {step}" if run["at"]["of_task"] else f"the end of task {task}"
+    if run["state"] == "running":
+        return f"running: its last checkpoint is at {place}"
+    checkpoint = f"checkpoint at {place}; the same command goes on from there"
+    return f"{state}\n{checkpoint}" if run["reason"] else checkpoint
+
+
+def show_run(about: dict[str, Any], config: RunConfig, record: dict[str, Any] | None) -> None:
+    """What the run is, its metrics with their formulas, accuracies, drift, cost, versions and settings."""
+    console = screen()
+    console.print(Text(f"{config.name}: {about['state']}", style="bold"))
+    console.print(Text(about["path"], style="dim"), soft_wrap=True)
+    if about["state"] != "finished":
+        console.print(Text(_progress(about)))
+    if record is not None:
+        for part in _measurements(record, console.width):
+            console.print(part)
+        memory = f"memory {size(record['memory_bytes'])}" if record["memory_bytes"] else "no memory"
+        cost = [count("step", record["steps"]), f"{record['seconds']:.1f} s of learning", memory]
+        console.print(Text(", ".join([*cost, f"{size(about['bytes'])} on disk"])))
+        if record.get("versions"):
+            versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+            console.print(Text(f"versions: {versions}"))
+    uses_memory = record is None or record["memory_bytes"] > 0
+    console.print(Text(f"settings: {_settings(config, uses_memory)}"))
+
+
+def _measurements(record: dict[str, Any], width: int) -> list[Any]:
+    parts: list[Any] = []
+    if record.get("reduced"):
+        parts.append(Text(reduction(record["reduced"])))
+    cells = {name: mean_std([value]) for name, value in record["metrics"].items()}
+    parts += [Text(""), metrics_table(cells)]
+    after = [number for number, row in enumerate(record["accuracy"]) if any(a is not None for a in row)]
+    if not after:
+        return [*parts, Text("no task is finished yet"), Text("")]
+    accuracies = {
+        str(number + 1): [None if a is None else 100 * a for a in record["accuracy"][number]] for number in after
+    }
+    parts += [Text("\naccuracy (%) on each task (column) after learning a task (row)")]
+    parts += task_table(accuracies, 1, width)
+    parts += [Text("\ndrift of each task's features since it was learned (1 - cos)")]
+    parts += task_table({"": record["drift"][after[-1]]}, 3, width)
+    return [*parts, Text("")]
+
+
+def task_table(rows: dict[str, list[float | None]], digits: int, width: int) -> list[Any]:
+    """Numbers by task; fewer digits where there is little room, and evenly chosen tasks where there is too little."""
+    tasks = len(next(iter(rows.values())))
+    margin = len(str(tasks))
+    for places, gap in ((digits, 2), (max(0, digits - 1), 1)):
+        cells = {name: ["" if value is None else f"{value:.{places}f}" for value in row] for name, row in rows.items()}
+        widest = max([margin, *(len(cell) for line in cells.values() for cell in line)])
+        room = max(1, (width - margin - 2) // (widest + gap))
+        if room >= tasks:
+            break
+    columns = min(room, tasks)
+    sample = [round(i * (tasks - 1) / max(1, columns - 1)) for i in range(columns)]
+    lines = [
+        [name, *(line[j] for j in sample)]
+        for name, line in cells.items()
+        if columns == tasks or not name or int(name) - 1 in sample
+    ]
+    table = rich_table(Grid(["", *(str(j + 1) for j in sample)], lines), width)
+    if columns == tasks:
+        return [table]
+    return [table, Text(f"{columns} of {count('task', tasks)}; --json has all")]
+
+
+def _settings(config: RunConfig, uses_memory: bool) -> str:
+    settings = {key: getattr(config, key) for key in ("tasks", "heads", "lr", "batch", "epochs", "optimiser")}
+    settings |= config.arguments
+    if uses_memory:
+        settings["memory"] = " ".join(str(part) for part in config.memory.values())
+    return ", ".join(f"{key}={value}" for key, value in settings.items())
