@@ -5,6 +5,7 @@ import fcntl
 import json
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from mdmt.report import charts, features, files, heatmaps, page, sections, study
 from mdmt.report.server import make_server
 from support.run_folders import interrupt, leave
 
+RELEASE = Path(__file__).parent.parent / "fixtures" / "runs-0.1.0"
 EVIL = "<script>alert('x')</script>"
 
 
@@ -440,6 +442,41 @@ def test_help_loads_neither_torch_nor_matplotlib():
     assert not {"torch", "matplotlib", "jinja2", "sklearn"} & set(done.stdout.split())
 
 
+WATCH = """
+import sys, threading, urllib.request
+from pathlib import Path
+from mdmt.report.server import make_server
+with make_server(Path(sys.argv[1]), 0) as server:
+    threading.Thread(target=server.serve_forever, args=(0.05,)).start()
+    page = urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/").read().decode()
+    server.shutdown()
+print("fig4" in page, "torch" in sys.modules)
+"""
+
+
+def test_what_only_reads_runs_loads_no_torch(tmp_path):
+    runs = shutil.copytree(RELEASE, tmp_path / "runs")
+    full = leave(runs, "mdmt-r", benchmark="split-cifar", tasks=17)  # published values may stand beside it
+    record = json.loads((full / "record.json").read_text())
+    (full / "record.json").write_text(json.dumps({**record, "reduced": None}))
+    page_ = tmp_path / "page.html"
+    commands = [
+        ["report", str(runs), "--out", str(page_), "--figures", str(tmp_path / "figures")],
+        ["runs", "list", str(runs)],
+        ["runs", "show", "mdmt-r/8360", "--out", str(runs)],
+        ["runs", "show", "/er/", "--out", str(runs)],
+        ["runs", "show", "/er/", "--out", str(runs), "--csv"],
+        ["runs", "remove", "/er/", "--out", str(runs), "--yes"],
+    ]
+    script = "import sys; from mdmt.cli.app import main; codes = [main(c) for c in eval(sys.argv[1])]; "
+    script += "print(codes, 'torch' in sys.modules)"
+    read_ = subprocess.run([sys.executable, "-c", script, repr(commands)], capture_output=True, text=True, check=True)
+    assert read_.stdout.splitlines()[-1] == "[0, 0, 0, 0, 0, 0] False"
+    assert "69.20 ± 1.60" in page_.read_text()
+    watched = subprocess.run([sys.executable, "-c", WATCH, str(runs)], capture_output=True, text=True, check=True)
+    assert watched.stdout == "True False\n"
+
+
 def test_a_figure_of_the_paper_from_finished_runs(tmp_path, capsys):
     runs, to = tmp_path / "runs", tmp_path / "figures"
     shown = split_methods(paper.FIGURES["fig3"].methods)
@@ -554,14 +591,13 @@ def worst(monkeypatch):
 
 
 def test_a_metric_added_later_is_shown_of_old_runs(worst, tmp_path, capsys):
-    old = Path(__file__).parent.parent / "fixtures" / "runs-0.1.0"
-    (folder,) = [run.path for run in find_runs(old) if run.has("record.json")]
+    (folder,) = [run.path for run in find_runs(RELEASE) if run.has("record.json")]
     record = json.loads((folder / "record.json").read_text())
     assert "W_T" not in record["metrics"]
     value = f"{100 * min(record['accuracy'][-1]):.2f}"
-    (found,), _ = read(old)
+    (found,), _ = read(RELEASE)
     assert "W_T (%)" in sections.table(found)["columns"]
-    page_ = html(old)
+    page_ = html(RELEASE)
     assert f'<th scope="row"><span>W_T (%)</span></th><td>{value}</td><td>min_j a[T][j]</td>' in page_
     assert "accuracy on the worst task; lower is better" in page_
     assert main(["runs", "show", str(folder)]) == 0
