@@ -145,8 +145,9 @@ def run_all(
         folders = [str(folder_of(config, out)) for config in finished]
         return row_of(finished, [records[_key(config)] for config in finished], folders)
 
-    a_seed_of_each_first = [config for seeds in zip(*configs, strict=True) for config in seeds]
-    with closing(sweep(a_seed_of_each_first, out, workers, on_event, fresh=fresh, every=every)) as outcomes:
+    # One seed of each variant comes first, so that every row soon has a number.
+    queue = [config for variants in zip(*configs, strict=True) for config in variants]
+    with closing(sweep(queue, out, workers, on_event, fresh=fresh, every=every)) as outcomes:
         for outcome in outcomes:
             if outcome.record is None:
                 reasons[_key(outcome.config)] = outcome.reason
@@ -227,15 +228,15 @@ def published_for(config: RunConfig) -> dict[str, Any] | None:
 def with_table_2(rows: Sequence[Row | None], configs: Sequence[Sequence[RunConfig]]) -> list[Row | None]:
     """The rows of the variants of Table 2 with its values, where Table 1's stood."""
     content = table("table2")
-    beside: list[Row | None] = []
+    ablation: list[Row | None] = []
     for row, (config, *_), values, parts in zip(rows, configs, content["rows"], ABLATION, strict=True):
         if row is None:
-            beside.append(None)
+            ablation.append(None)
             continue
         same_benchmark = config.benchmark == content["benchmark"] and not row.reduced
         fits = same_benchmark and _has_published_settings(config, parts)
-        beside.append(replace(row, published=values if fits else None))
-    return beside
+        ablation.append(replace(row, published=values if fits else None))
+    return ablation
 
 
 def _has_published_settings(config: RunConfig, parts: dict[str, Any]) -> bool:

@@ -29,10 +29,10 @@ def settings(benchmark: str, method: str, reading: str | None = None) -> dict[st
     'mse'
     """
     content = table("settings")
-    found = {**content["benchmarks"][benchmark], **content["rows"][benchmark][method]}
+    values = {**content["benchmarks"][benchmark], **content["rows"][benchmark][method]}
     if reading == "paper":
-        found["arguments"] = {**found["arguments"], **content["paper"].get(method, {})}
-    return found
+        values["arguments"] = {**values["arguments"], **content["paper"].get(method, {})}
+    return values
 
 
 @cache

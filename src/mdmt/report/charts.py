@@ -44,7 +44,7 @@ class Chart:
     def summary(self) -> str:
         """Its main numbers as a sentence."""
         ends = [(line, np.flatnonzero(np.isfinite(line.y))) for line in self.series]
-        last = [(line, known[-1]) for line, known in ends if len(known)]
+        last = [(line, places[-1]) for line, places in ends if len(places)]
         if not last:
             return "No run has these numbers."
         last.sort(key=lambda end: -end[0].y[end[1]])
@@ -96,8 +96,8 @@ def learning_speed(study: Study) -> Chart:
     """Fig. 7: LCA_b for b = 0..10."""
 
     def areas(run: Run) -> list[float | None]:
-        known = len(run.curve) > 0
-        return [learning_curve_area(run.curve, b) if known else None for b in range(BETA + 1)]
+        has_curve = len(run.curve) > 0
+        return [learning_curve_area(run.curve, b) if has_curve else None for b in range(BETA + 1)]
 
     return Chart(
         "fig7",

@@ -82,8 +82,8 @@ def _set_ticks(axes: Axes, chart: Chart) -> None:
 
 def _draw_series(axes: Axes, chart: Chart, number: int, style: Style) -> None:
     series = chart.series[number]
-    known = np.isfinite(series.y)
-    x, y, low, high = (values[known] for values in (series.x, series.y, series.low, series.high))
+    finite = np.isfinite(series.y)
+    x, y, low, high = (values[finite] for values in (series.x, series.y, series.low, series.high))
     (line,) = axes.plot(
         x, y, color=style.colour, linestyle="none" if chart.points else style.line, marker=style.marker,
         markeredgewidth=_edge(style),

@@ -39,10 +39,10 @@ def setup(study: Study) -> dict[str, str]:
 
 
 def _range(numbers: list[Any]) -> str:
-    known = [number for number in numbers if isinstance(number, int)]
-    if not known:
+    counts = [number for number in numbers if isinstance(number, int)]
+    if not counts:
         return "?"
-    low, high = min(known), max(known)
+    low, high = min(counts), max(counts)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
@@ -68,11 +68,11 @@ def sample_note(study: Study) -> str:
 
 def table(study: Study) -> dict[str, Any]:
     """Table 1 of these runs: each cell with the number it is sorted by."""
-    beside = published_metrics(study.rows)
+    published = published_metrics(study.rows)
     best = {metric: _best(metric, [row.metrics[metric.name] for row in study.rows]) for metric in metrics.METRICS}
     columns = ["method"]
     for metric in metrics.METRICS:
-        columns += [metric.heading, *(["published", "difference"] if metric in beside else [])]
+        columns += [metric.heading, *(["published", "difference"] if metric in published else [])]
     lines: list[dict[str, Any]] = []
     for row in study.rows:
         cells = []
@@ -80,7 +80,7 @@ def table(study: Study) -> dict[str, Any]:
             ours = row.metrics[metric.name]
             is_best = ours is not None and ours is best[metric]
             cells.append(_cell(format_metric(metric, ours), _mean(ours), best=is_best))
-            if metric in beside:
+            if metric in published:
                 cells += _published_cells(metric, ours, (row.published or {}).get(metric.name))
         cells.append(_cell(f"{row.seconds['mean']:.1f}", row.seconds["mean"]))
         cells.append(_cell(size(row.memory_bytes), row.memory_bytes))
@@ -89,7 +89,7 @@ def table(study: Study) -> dict[str, Any]:
     return {
         "columns": [*columns, "seconds", "memory", "seeds"],
         "lines": lines,
-        "published": bool(beside),
+        "published": bool(published),
         "starred": any(cell["text"].endswith("*") for line in lines for cell in line["cells"]),
     }
 
@@ -106,11 +106,11 @@ def _published_cells(metric: Metric, ours: Spread | None, theirs: Spread | None)
 
 
 def _best(metric: Metric, cells: list[Spread | None]) -> Spread | None:
-    known = [cell for cell in cells if cell is not None]
-    if len(known) < 2:
+    values = [cell for cell in cells if cell is not None]
+    if len(values) < 2:
         return None
     pick = min if metric.better == "lower" else max
-    return pick(known, key=lambda cell: cell["mean"])
+    return pick(values, key=lambda cell: cell["mean"])
 
 
 def _mean(cell: Spread | None) -> float | None:

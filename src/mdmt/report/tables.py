@@ -39,16 +39,16 @@ def published_metrics(rows: list[Row]) -> list[Metric]:
 
 def main_grid(rows: list[Row]) -> Grid:
     """Method, metrics (the published value beside each, where any row has one), seconds and bytes."""
-    beside = published_metrics(rows)
+    published = published_metrics(rows)
     columns = ["method"]
     for metric in metrics.METRICS:
-        columns += [metric.heading, "published"] if metric in beside else [metric.heading]
+        columns += [metric.heading, "published"] if metric in published else [metric.heading]
     lines = []
     for row in rows:
         cells = [row.label]
         for metric in metrics.METRICS:
             cells.append(format_metric(metric, row.metrics[metric.name]))
-            if metric in beside:
+            if metric in published:
                 cells.append(format_metric(metric, (row.published or {}).get(metric.name)))
         seconds = row.seconds["mean"]
         time = f"{seconds:.1f}" if seconds < 100 else f"{seconds:.0f}"
