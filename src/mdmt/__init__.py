@@ -16,13 +16,7 @@ if TYPE_CHECKING:
     from mdmt.tasks import Examples, Stream, Task
 
 _MODULES = ("backbones", "benchmarks", "checks", "losses", "memory", "methods", "metrics")
-_NAMES = {
-    "Learner": "learner",
-    **dict.fromkeys(("Examples", "Stream", "Task"), "tasks"),
-    **dict.fromkeys(
-        ("AGEM", "ER", "EWC", "GEM", "MAS", "MDMTR", "MEGA", "MER", "PI", "VAN", "Joint", "Method", "RWalk"), "methods"
-    ),
-}
+_PLACES = {"Learner": "learner", "Examples": "tasks", "Stream": "tasks", "Task": "tasks"}  # the other names: methods
 
 __all__ = [
     "AGEM", "ER", "EWC", "GEM", "MAS", "MDMTR", "MEGA", "MER", "PI", "VAN",
@@ -34,8 +28,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"mdmt.{name}")
-    if name in _NAMES:
-        return getattr(importlib.import_module(f"mdmt.{_NAMES[name]}"), name)
+    if name in __all__:
+        return getattr(importlib.import_module(f"mdmt.{_PLACES.get(name, 'methods')}"), name)
     if name == "__version__":
         return importlib.metadata.version("mdmt")
     raise AttributeError(f"module 'mdmt' has no attribute {name!r}")
