@@ -1,6 +1,11 @@
-"""Numbers as people read them. Nothing here loads torch."""
+"""Numbers and texts as people read them. Nothing here loads torch."""
 
 from __future__ import annotations
+
+import unicodedata
+
+# Control characters, marks that turn the direction or show nothing, halves of pairs, line ends.
+CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def count(noun: str, number: int, plural: str = "") -> str:
@@ -21,3 +26,12 @@ def size(number: int) -> str:
     if not number:
         return "-"
     return f"{number / 1e6:.1f} MB" if number >= 1e6 else f"{number / 1e3:.0f} kB"
+
+
+def printable(text: str) -> str:
+    """Text without what a terminal would obey: control characters are shown by their code.
+
+    >>> printable("a" + chr(27) + "[2J")
+    'a\\\\x1b[2J'
+    """
+    return "".join(ascii(letter)[1:-1] if unicodedata.category(letter) in CONTROL else letter for letter in text)

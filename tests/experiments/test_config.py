@@ -6,8 +6,8 @@ import pytest
 
 from mdmt.errors import Mistake
 from mdmt.experiments.config import RunConfig, folder_of
-from mdmt.experiments.gate import printable
 from mdmt.experiments.resolve import resolve
+from mdmt.words import printable
 
 HASHES = {  # as release 0.1.0 gives them: with another, finished runs would not be found
     "permuted-digits": {

@@ -9,6 +9,7 @@ import pytest
 import mdmt
 import mdmt.experiments.run
 from mdmt.cli.app import main
+from mdmt.errors import Mistake
 from mdmt.experiments.config import folder_of
 from mdmt.experiments.rerun import rerun
 from mdmt.experiments.resolve import resolve
@@ -105,6 +106,9 @@ def test_data_that_lies_elsewhere(finished, monkeypatch):
     monkeypatch.setattr(
         mdmt.experiments.run, "stream_for", lambda config, **_: asked.append(config.data) or plain(config)
     )
+    with pytest.raises(Mistake, match="permuted-digits comes with the package"):
+        rerun(RunFolder(finished), data="elsewhere")
+    monkeypatch.setattr("mdmt.experiments.rerun.check_config", lambda config: None)  # as if it took --data
     assert rerun(RunFolder(finished), data="elsewhere")["same"]
     assert asked == ["elsewhere"]
     (finished / "weights.pth").write_text("others")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from mdmt.words import printable
+
 if TYPE_CHECKING:
     from mdmt.learner import Learner
 
 
 def tell(message: str) -> None:
     """One line for a person, on stderr."""
-    print(f"mdmt: {message}", file=sys.stderr, flush=True)
+    print(f"mdmt: {printable(message)}", file=sys.stderr, flush=True)
 
 
 class Progress:

@@ -56,7 +56,7 @@ def show(
     folder = find_run(run, out)
     about = folder.describe()
     if about["benchmark"] is None or about["state"] in ("damaged", "foreign"):
-        raise Mistake(f"{folder.path} cannot be shown: {about['state']}: {about['reason']}")
+        raise Mistake(f"{folder} cannot be shown: {about['state']}: {about['reason']}")
     if csv:
         print(steps_as_csv(folder.steps), end="")
         return
@@ -79,16 +79,16 @@ def remove(
     from mdmt.experiments.store import find_run
 
     folders = {folder.path: folder for folder in (find_run(run, out) for run in runs)}
-    for path, folder in folders.items():
+    for folder in folders.values():
         about = folder.describe()
         try:
-            if not yes and not typer.confirm(f"remove {path} ({about['state']}, {about['label']})?", err=True):
+            if not yes and not typer.confirm(f"remove {folder} ({about['state']}, {about['label']})?", err=True):
                 continue
         except typer.Abort:
             typer.echo(err=True)  # the question's line ends here
-            raise Mistake(f"{path} stays: nobody answered; --yes removes without asking") from None
+            raise Mistake(f"{folder} stays: nobody answered; --yes removes without asking") from None
         folder.remove()
-        print(f"removed {path}")
+        print(f"removed {folder}")
 
 
 def rerun(
@@ -106,7 +106,7 @@ def rerun(
         from mdmt.experiments.store import find_run
 
         folder = find_run(run, out)
-        with Progress(f"again: {folder.path}", quiet or json) as progress:
+        with Progress(f"again: {folder}", quiet or json) as progress:
             answer = run_again(
                 folder, data=data, weights=weights, on_step=progress.step, on_image=progress.image, tell=tell
             )

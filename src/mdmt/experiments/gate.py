@@ -6,27 +6,16 @@ A check takes the key, for the message, and the value; it gives the value back o
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable
 from typing import Any
 
 from mdmt.errors import Mistake
+from mdmt.words import printable
 
 Check = Callable[[str, Any], Any]
 
-# Control characters, marks that turn the direction or show nothing, halves of pairs, line ends.
-CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")
 LONGEST = 1000  # characters of a text, entries of a list
 HUGE = 1e100
-
-
-def printable(text: str) -> str:
-    """Text without what a terminal would obey: control characters are shown by their code.
-
-    >>> printable("a" + chr(27) + "[2J")
-    'a\\\\x1b[2J'
-    """
-    return "".join(ascii(letter)[1:-1] if unicodedata.category(letter) in CONTROL else letter for letter in text)
 
 
 def refusal(key: str, value: Any, allowed: str) -> Mistake:
@@ -97,7 +86,7 @@ def number(most: float = HUGE) -> Check:
     def check(key: str, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise refusal(key, value, "a number")
-        if not 0 <= value <= most:  # nor NaN
+        if not 0 <= value <= most or (isinstance(value, int) and value > 2**53):  # nor NaN
             raise refusal(key, value, f"a number from 0 to {most:g}")
         return value
 

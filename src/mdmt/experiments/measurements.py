@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 import mdmt.experiments.gate as gate
 from mdmt.errors import Mistake
 from mdmt.metrics import BETA, metrics_of
+from mdmt.words import printable
 
 Matrix = list[list[float | None]]  # None: not evaluated
 Step = list[float]  # in the order of COLUMNS
@@ -65,7 +66,7 @@ def _progress(content: dict[str, Any]) -> dict[str, Any]:
     """A record whose matrices lack what is not measured yet."""
     size = len(_list("tasks", gate.value_of(content, "tasks")))
     whole = {name: _fill(name, content, size, size) for name in MATRICES}
-    return _check({**content, **whole, "curve": _fill("curve", content, 0, BETA + 1)}) | {"finished": False}
+    return _check({**content, **whole}) | {"finished": False}
 
 
 def _check(content: dict[str, Any]) -> dict[str, Any]:
@@ -76,10 +77,7 @@ def _check(content: dict[str, Any]) -> dict[str, Any]:
     accuracy, task_free = (
         _matrix(name, gate.value_of(content, name), size, size, within=(0.0, 1.0)) for name in MATRICES[:2]
     )
-    curve = _list("curve", gate.value_of(content, "curve"))
-    if len(curve) > size:
-        raise Mistake(f"curve has {len(curve)} rows of {size} tasks")
-    curve = _matrix("curve", curve, len(curve), BETA + 1, within=(0.0, 1.0))
+    curve = _matrix("curve", _fill("curve", content, size, BETA + 1), size, BETA + 1, within=(0.0, 1.0))
     return {
         **content,
         "accuracy": accuracy,
@@ -182,7 +180,7 @@ def steps_from_csv(text: str) -> list[Step]:
     try:
         cells = [[float(cell) for cell in line] for line in lines[1:]]
     except ValueError as error:
-        raise Mistake(gate.printable(str(error))) from None
+        raise Mistake(printable(str(error))) from None
     return check_steps(np.array(cells, dtype=float).reshape(-1, len(COLUMNS)))
 
 
@@ -204,11 +202,11 @@ def check_snapshots(snapshots: Snapshots) -> Snapshots:
             raise Mistake("head_of_class is not one number a row")
         for name in snapshots:
             if not _fits(name, snapshots, rows, width):
-                raise Mistake(f"{gate.printable(name)} does not fit the others")
+                raise Mistake(f"{printable(name)} does not fit the others")
     except Mistake:
         raise
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise Mistake(gate.printable(f"its tensors are not those of a run ({error})")) from None
+        raise Mistake(printable(f"its tensors are not those of a run ({error})")) from None
     return snapshots
 
 

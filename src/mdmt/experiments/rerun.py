@@ -12,7 +12,7 @@ from typing import Any
 from mdmt.errors import Mistake
 from mdmt.experiments.config import folder_of
 from mdmt.experiments.measurements import Step
-from mdmt.experiments.resolve import file_sha256
+from mdmt.experiments.resolve import check_config, file_sha256
 from mdmt.experiments.run import run
 from mdmt.experiments.store import RECORD, RunFolder
 from mdmt.learner import OnStep
@@ -40,12 +40,11 @@ def rerun(
     before = folder.finished_record
     if before is None:
         state = f"has a damaged {RECORD}" if folder.has(RECORD) else "is not finished"
-        raise Mistake(f"{folder.path} {state}: finish it first, with the command that began it")
-    config = replace(folder.config, data=data or folder.config.data)
-    if weights is not None:
-        if file_sha256(weights) != config.weights:
-            raise Mistake(f"{weights} is not the file that the run started from: its content is another")
-        config = replace(config, weights_file=weights)
+        raise Mistake(f"{folder} {state}: finish it first, with the command that began it")
+    config = replace(folder.config, data=data or folder.config.data, weights_file=weights or folder.config.weights_file)
+    check_config(config)
+    if config.weights_file is not None and file_sha256(config.weights_file) != config.weights:
+        raise Mistake(f"{config.weights_file} is not the file that the run started from: its content is another")
     kept = folder.steps
     with tempfile.TemporaryDirectory(prefix="mdmt-rerun-") as place:
         after = run(config, place, on_step=on_step, on_image=on_image, tell=tell)

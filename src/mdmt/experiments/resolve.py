@@ -8,7 +8,7 @@ import re
 import sys
 from typing import Any, Literal, get_origin, get_type_hints
 
-from mdmt import benchmarks
+from mdmt import benchmarks, memory
 from mdmt.data.fetch import fetch_weights
 from mdmt.data.sources import locate
 from mdmt.errors import Mistake
@@ -52,26 +52,20 @@ def resolve(
             raise Mistake(f"setting {key!r} is unknown; {name} on {benchmark} takes {', '.join(sorted(allowed))}")
     values = preset(benchmark, name) | {key: convert(key, value, allowed[key]) for key, value in asked.items()}
     heads = values.get("heads", bench.heads[0])
-    if heads not in bench.heads:
-        raise Mistake(f"heads={heads!r}: {benchmark} takes {' or '.join(bench.heads)}")
-    if cross_validation and not bench.held_out:
-        having = ", ".join(b.name for b in benchmarks.BENCHMARKS.values() if b.held_out)
-        raise Mistake(f"{benchmark} has no held-out tasks to choose settings on; these have: {having}")
-    most, usual = (bench.held_out, bench.held_out) if cross_validation else (bench.limit, bench.tasks)
-    count = usual if tasks is None else tasks
-    if count is not None and not 1 <= count <= most:
-        raise Mistake(f"tasks={count}: {benchmark} takes 1 to {most}{' held-out ones' * cross_validation}")
+    if tasks is None:
+        tasks = bench.held_out if cross_validation else bench.tasks
+    check_stream(bench, heads, tasks, cross_validation)
     bench.check_options(data=data, image_size=image_size, weights=weights)
     if weights == "imagenet":
         weights = str(fetch_weights(data))
     label = name + (f"[{','.join(f'{k}={v}' for k, v in sorted(asked.items()))}]" if asked else "")
     return RunConfig(
         benchmark=benchmark,
-        tasks=count,
+        tasks=tasks,
         heads=heads,
         method=name,
         arguments=made(**{k: v for k, v in values.items() if k in hints}).arguments,
-        memory=memory_spec(made.policy or values["policy"], values["memory"], bench, count),
+        memory=memory_spec(made.policy or values["policy"], values["memory"], bench, tasks),
         backbone=bench.backbone,
         lr=values["lr"],
         batch=values["batch"],
@@ -89,6 +83,40 @@ def resolve(
         device="cpu",
         label=label,
     )
+
+
+def check_stream(bench: benchmarks.Benchmark, heads: str, tasks: int | None, cross_validation: bool) -> None:
+    """Refuse heads and numbers of tasks that the benchmark does not have."""
+    if heads not in bench.heads:
+        raise Mistake(f"heads={heads!r}: {bench.name} takes {' or '.join(bench.heads)}")
+    if cross_validation and not bench.held_out:
+        others = ", ".join(b.name for b in benchmarks.BENCHMARKS.values() if b.held_out)
+        raise Mistake(f"{bench.name} has no held-out tasks to choose settings on; these have: {others}")
+    most = bench.held_out if cross_validation else bench.limit
+    if tasks is None and bench.tasks is not None:
+        raise Mistake(f"tasks={tasks}: {bench.name} takes 1 to {most}")
+    if tasks is not None and not 1 <= tasks <= most:
+        kind = " held-out ones" if cross_validation else ""
+        raise Mistake(f"tasks={tasks}: {bench.name} takes 1 to {most}{kind}")
+
+
+def check_config(config: RunConfig) -> None:
+    """Refuse a config that was read from a file and that this version cannot run."""
+    bench = benchmarks.find(config.benchmark)
+    check_stream(bench, config.heads, config.tasks, config.cross_validation)
+    bench.check_options(data=config.data, image_size=config.image_size, weights=config.weights_file)
+    made = find_method(config.method)
+    unknown = ", ".join(sorted(set(config.arguments) - set(argument_types(made))))
+    if unknown:
+        raise Mistake(f"{config.method} has no setting {unknown}")
+    made(**config.arguments)
+    shapes = [{**spec["arguments"], "width": 0} for spec in (config.backbone, bench.backbone)]
+    if config.backbone["name"] != bench.backbone["name"] or shapes[0] != shapes[1]:
+        raise Mistake(f"backbone: {bench.name} takes {bench.backbone['name']}, of any width")
+    try:
+        memory.make(config.memory)
+    except (KeyError, TypeError):
+        raise Mistake(f"memory is {config.memory}: there is no such policy, or it takes another size") from None
 
 
 def argument_types(made: type[Method]) -> dict[str, Any]:

@@ -130,9 +130,7 @@ def resumed(config: RunConfig, folder: RunFolder, tell: Callable[[str], None] | 
     except Mistake:
         same = False
     if not same:
-        raise Mistake(
-            f"{folder.path} holds a run of another configuration: use --fresh to start over, or another --out"
-        )
+        raise Mistake(f"{folder} holds a run of another configuration: use --fresh to start over, or another --out")
     method = find_method(config.method)(**config.arguments)
     try:
         return Learner.load(checkpoint, method=method, device=config.device, warn=tell)

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar
 
 from mdmt.errors import Mistake, summarise
 from mdmt.experiments.config import RunConfig
-from mdmt.experiments.gate import matching, printable, text, value_of
+from mdmt.experiments.gate import matching, text, value_of
 from mdmt.experiments.measurements import (
     Position,
     Snapshots,
@@ -37,6 +37,7 @@ from mdmt.experiments.measurements import (
     steps_from_csv,
 )
 from mdmt.files import is_locked, lock, read_json, write_file, write_json
+from mdmt.words import printable
 
 RECORD = "record.json"
 CONFIG = "config.json"
@@ -65,6 +66,9 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+
+    def __str__(self) -> str:
+        return printable(str(self.path))
 
     @cached_property
     def config(self) -> RunConfig:
@@ -200,10 +204,10 @@ class RunFolder:
                 self.path.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(lock(self.path / LOCK))
             except BlockingIOError:
-                raise Mistake(f"{self.path} is in use by another process: wait for it, or use another --out") from None
+                raise Mistake(f"{self} is in use by another process: wait for it, or use another --out") from None
             except OSError as error:
                 raise Mistake(
-                    f"{self.path} cannot be written ({error.strerror}): choose another folder with --out"
+                    f"{self} cannot be written ({error.strerror}): choose another folder with --out"
                 ) from None
             yield
 
@@ -239,7 +243,7 @@ class RunFolder:
     def remove(self) -> None:
         """Remove a run that no process holds, and the folders above it that are empty then; other files stay."""
         if self.state.kind == "foreign":
-            raise Mistake(f"{self.path} is not a run of mdmt: {self.state.reason}")
+            raise Mistake(f"{self} is not a run of mdmt: {self.state.reason}")
         with self.lock():
             self.clear()
             (self.path / LOCK).unlink(missing_ok=True)
@@ -330,6 +334,6 @@ def find_run(name: str, out: str | Path) -> RunFolder:
             f"no run {name!r} in {out}: give its folder or a part of it, such as its hash; see mdmt runs list"
         )
     if len(runs) > 1:
-        first = ", ".join(str(run.path) for run in runs[:3]) + (", ..." if len(runs) > 3 else "")
+        first = ", ".join(str(run) for run in runs[:3]) + (", ..." if len(runs) > 3 else "")
         raise Mistake(f"{name!r} names {len(runs)} runs: {first}; give more of the path")
     return runs[0]

@@ -21,7 +21,7 @@ from mdmt.report.drawing import Clouds
 from mdmt.report.study import Study, UnusableRun
 from mdmt.report.style import TASKS, VARIABLES, Style, styles
 from mdmt.report.text import format_metric
-from mdmt.words import count
+from mdmt.words import count, printable
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def render(studies: list[Figures], unusable: list[UnusableRun], *, where: str, v
         script += _text("watch.js")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["breaks"] = breaks
-    environment.globals["count"] = count
+    environment.globals |= {"count": count, "printable": printable}
     template = environment.from_string(_text("page.html"))
     return template.render(
         studies=[_context(figures, look) for figures in studies],

@@ -13,7 +13,7 @@ from mdmt.experiments.config import RunConfig
 from mdmt.metrics import A_T
 from mdmt.report.tables import metrics_table, reduction
 from mdmt.report.text import Grid, rich_table, screen
-from mdmt.words import count, size
+from mdmt.words import count, printable, size
 
 
 def list_runs(runs: list[dict[str, Any]], out: str) -> None:
@@ -41,7 +41,7 @@ def _name(run: dict[str, Any], out: str) -> str:
     """hash/seed, or the path where a folder does not lie as runs do."""
     parts = Path(run["path"]).relative_to(out).parts
     in_its_place = len(parts) == 4 and parts[0] == run["benchmark"]
-    return "/".join(parts[-2:] if in_its_place else parts) or "."
+    return printable("/".join(parts[-2:] if in_its_place else parts) or ".")
 
 
 def _run_line(name: str, run: dict[str, Any]) -> list[str]:
@@ -72,7 +72,7 @@ def show_run(about: dict[str, Any], config: RunConfig, record: dict[str, Any] | 
     """What the run is, its metrics with their formulas, accuracies, drift, cost, versions and settings."""
     console = screen()
     console.print(Text(f"{config.name}: {about['state']}", style="bold"))
-    console.print(Text(about["path"], style="dim"), soft_wrap=True)
+    console.print(Text(printable(about["path"]), style="dim"), soft_wrap=True)
     if about["state"] != "finished":
         console.print(Text(_progress(about)))
     if record is not None:

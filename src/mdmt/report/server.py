@@ -33,7 +33,7 @@ class LivePage:
                     about = (folder.path / name).stat()
                     parts.append(f"{folder.path / name} {about.st_mtime_ns} {about.st_size}")
             parts.append(str(folder.is_running))
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        return hashlib.sha256("\n".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
 
     def html(self) -> bytes:
         """The page as of now. While a run is going on, t-SNE is shown where it is in the cache, and not computed."""

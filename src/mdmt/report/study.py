@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from mdmt.errors import Mistake
 from mdmt.experiments.comparison import Row, row_of
 from mdmt.experiments.config import RunConfig
-from mdmt.experiments.gate import printable
 from mdmt.experiments.measurements import Snapshots
 from mdmt.experiments.paper import METHODS
 from mdmt.experiments.store import CONFIG, RunFolder, State
 from mdmt.metrics import BETA
-from mdmt.words import count
+from mdmt.words import count, printable
 
 Array = NDArray[np.float64]
 
@@ -126,7 +125,7 @@ def read_studies(folders: Iterable[RunFolder]) -> tuple[list[Study], list[Unusab
         seeds = entries.setdefault((run.config.label, run.path.parent.name), {})
         twin = seeds.setdefault(run.config.seed, run)
         if twin is not run:
-            reason = f"the same run as {twin.path}, which is shown"
+            reason = f"the same run as {printable(str(twin.path))}, which is shown"
             unusable.append(UnusableRun(run.path, run.config.name, reason))
     return [_study(entries) for _, entries in sorted(groups.items())], unusable
 
