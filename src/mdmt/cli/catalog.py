@@ -9,12 +9,12 @@ import typer
 
 from mdmt.cli import options
 
-app = typer.Typer(help="List what there is.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="List methods, benchmarks and presets.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("methods")
 def list_methods(json: options.Json = False) -> None:
-    """The methods, with their settings and defaults."""
+    """List the methods with their settings and defaults."""
     from mdmt.methods import METHODS
 
     rows = {
@@ -29,7 +29,7 @@ def list_methods(json: options.Json = False) -> None:
 
 @app.command("benchmarks")
 def list_benchmarks(json: options.Json = False) -> None:
-    """The benchmarks."""
+    """List the benchmarks."""
     from mdmt.benchmarks import BENCHMARKS
 
     rows = {
@@ -40,7 +40,7 @@ def list_benchmarks(json: options.Json = False) -> None:
 
 @app.command("presets")
 def list_presets(json: options.Json = False) -> None:
-    """The hyper-parameters a run uses unless told otherwise, with their sources."""
+    """List the default hyper-parameters with their sources."""
     from mdmt.experiments.presets import COLUMNS, cells
     from mdmt.methods import METHODS
 

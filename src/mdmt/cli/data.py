@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mdmt.cli.options import Json, Quiet
 from mdmt.errors import Mistake
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ app = typer.Typer(help="List, fetch and verify data sets.", no_args_is_help=True
 
 Name = Annotated[str, typer.Argument(help="Name of a data set: see `mdmt data list`.")]
 Data = Annotated[
-    str | None, typer.Option("--data", help="Folder of data sets (default: $MDMT_DATA, or your cache folder).")
+    str | None,
+    typer.Option("--data", metavar="DIR", help="Folder of data sets (default: $MDMT_DATA, or your cache folder)."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command("list")
@@ -46,9 +47,11 @@ def list_(data: Data = None, json: Json = False) -> None:
 def fetch(
     name: Name,
     data: Data = None,
-    from_: Annotated[str | None, typer.Option("--from", help="Another https address that has the files.")] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="URL", help="Another https address that has the files.")
+    ] = None,
     json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Download a data set, verify it and unpack it.
 

@@ -52,7 +52,7 @@ class Check:
 
 
 def doctor(json: options.Json = False) -> None:
-    """Versions, processor, data and a self-test of each network, for a bug report."""
+    """Describe this machine and test each network. Paste it into a bug report."""
     about: dict[str, Any] = {"versions": versions(), "machine": machine(), **places()}
     if not json:
         _print_about(about)

@@ -1,35 +1,147 @@
-"""The options that several commands share, each with its one help text."""
+"""Each option once, with its help text; `RunOptions`, which many commands share; `@command`, which adds them.
+
+An option of all of them is one alias and one field here. An option of a single command stands in its signature.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
+from mdmt.errors import Mistake
+
 Benchmark = Annotated[str, typer.Argument(help="What to learn: see `mdmt list benchmarks`.")]
-Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, one run each.")]
-Seed = Annotated[int, typer.Option(min=0, help="The first seed.")]
-Tasks = Annotated[int | None, typer.Option(help="How many tasks, when not all.")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="A setting as key=value; may be repeated.")]
-Data = Annotated[str | None, typer.Option(help="Where data sets lie, or your folder of images.")]
-ImageSize = Annotated[int | None, typer.Option(help="Bring images to this size, when not the published one.")]
-Subset = Annotated[int | None, typer.Option(min=1, help="Train on so many examples of each task.")]
+Method = Annotated[
+    str, typer.Option(metavar="METHOD", help="A method, a variant such as 'mdmt-r[distance=none]', or module:Class.")
+]
+Methods = Annotated[str, typer.Option(metavar="LIST", help="all, or a list such as van,er,'mdmt-r[distance=none]'.")]
+Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Number of seeds, one run each.")]
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")]
+Tasks = Annotated[int | None, typer.Option(metavar="N", help="Number of tasks instead of the benchmark's own.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")]
+Reading = Annotated[
+    str | None,
+    typer.Option(metavar="code|paper", help="Follow the released code (default) or the paper where they differ."),
+]
+Data = Annotated[str | None, typer.Option(metavar="DIR", help="Folder of the data sets, or of your own images.")]
+ImageSize = Annotated[
+    int | None, typer.Option(metavar="N", help="Resize images to N x N instead of the published size.")
+]
+Subset = Annotated[int | None, typer.Option(min=1, metavar="N", help="Use at most N training examples per task.")]
 Weights = Annotated[
-    str | None, typer.Option(help="Start ResNet-18 from a torchvision state dict; imagenet fetches it.")
+    str | None,
+    typer.Option(metavar="FILE", help="Start ResNet-18 from a torchvision state dict; imagenet downloads it."),
 ]
-Run = Annotated[str, typer.Argument(help="A run: its folder, or a part of its path such as its hash or hash/seed.")]
-Out = Annotated[str, typer.Option(help="Where run folders go.")]
-Workers = Annotated[str, typer.Option(help="Runs at a time: a number, or auto for one per core.")]
-Threads = Annotated[int, typer.Option(min=1, help="Threads of one run.")]
-Against = Annotated[str | None, typer.Option(help="Also print differences to this row, paired by seed.")]
-Format = Annotated[str, typer.Option("--format", help="table, markdown, latex or csv.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start over what was finished or interrupted before.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
-Method = Annotated[str, typer.Option(help="A method, a variant such as 'mdmt-r[distance=none]', or module:Class.")]
-Methods = Annotated[str, typer.Option(help="all, or a list of methods and variants: van,er,'mdmt-r[distance=none]'.")]
-Reading = Annotated[str | None, typer.Option(help="Of a method's paper, for those that have it: code or paper.")]
+Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Threads per run.")]
+Out = Annotated[str, typer.Option(metavar="DIR", help="Folder of the runs.")]
+Workers = Annotated[str, typer.Option(metavar="N|auto", help="Number of runs at a time; auto is one per core.")]
 CheckpointEvery = Annotated[
-    str | None, typer.Option(help="A time such as 30s or 5m, or a number of steps, between checkpoints.")
+    str | None,
+    typer.Option(metavar="TIME|N", help="Time (30s, 5m) or number of steps between checkpoints."),
 ]
-Log = Annotated[str | None, typer.Option(help="tensorboard: also write event files, in the run's folder.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over, even what is finished or was interrupted.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+Against = Annotated[
+    str | None, typer.Option(metavar="ROW", help="Also print the differences to this row, paired by seed.")
+]
+Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help="table, markdown, latex or csv.")]
+Run = Annotated[str, typer.Argument(help="A run: its folder, or a part of its path such as its hash or hash/seed.")]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What is learned, how, and where the runs go; in the order in which help shows it."""
+
+    benchmark: Benchmark = "permuted-digits"
+    seeds: Seeds = 1
+    seed: Seed = 1234
+    tasks: Tasks = None
+    set: Set = None
+    reading: Reading = None
+    data: Data = None
+    image_size: ImageSize = None
+    subset: Subset = None
+    weights: Weights = None
+    threads: Threads = 1
+    workers: Workers = "auto"
+    out: Out = "runs"
+    checkpoint_every: CheckpointEvery = None
+    fresh: Fresh = False
+    json: Json = False
+    quiet: Quiet = False
+
+    @property
+    def all_seeds(self) -> range:
+        return range(self.seed, self.seed + self.seeds)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What --set and --reading say, by key."""
+        from mdmt.experiments.resolve import parse_settings
+
+        return parse_settings(self.set, self.reading)
+
+    @property
+    def of_every_run(self) -> dict[str, Any]:
+        """What goes into each config as it is: keyword arguments of `resolve`."""
+        names = ("tasks", "threads", "data", "image_size", "subset", "weights")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def worker_count(self) -> int | Literal["auto"]:
+        if self.workers == "auto":
+            return "auto"
+        if not self.workers.isdecimal() or int(self.workers) < 1:
+            raise Mistake(f"--workers {self.workers}: must be auto or a whole number from 1")
+        return int(self.workers)
+
+    @property
+    def silent(self) -> bool:
+        """Whether progress is unwanted: --json is for programs."""
+        return self.quiet or self.json
+
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def command(
+    app: typer.Typer, name: str | None = None, *, without: Collection[str] = (), **defaults: Any
+) -> Callable[[F], F]:
+    """Make a command of a function that takes RunOptions and options of its own.
+
+    The command has the fields of RunOptions but for those `without`, and the function's own options
+    behind the benchmark; `defaults` are the values of either unless a person gives others.
+    """
+
+    def register(function: F) -> F:
+        hints = get_type_hints(RunOptions, include_extras=True)
+        shared = [
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            )
+            for field in fields(RunOptions)
+            if field.name not in without
+        ]
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        parameters = [
+            parameter.replace(
+                kind=inspect.Parameter.KEYWORD_ONLY, default=defaults.get(parameter.name, parameter.default)
+            )
+            for parameter in (shared[0], *own, *shared[1:])
+        ]
+
+        def call(**values: Any) -> None:
+            options = {parameter.name: values.pop(parameter.name) for parameter in shared}
+            function(RunOptions(**options), **values)
+
+        call.__doc__ = function.__doc__
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        app.command(name or function.__name__)(call)
+        return function
+
+    return register

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -34,12 +35,21 @@ def exit_code(work: Callable[[], Any]) -> int:
             tell(str(error))
             return INTERRUPTED
         if hasattr(error, "format_message"):  # typer's own
-            tell(error.format_message() or "see mdmt --help")
+            tell(_usage(error))
             return 2
         if isinstance(error, EXPECTED):
             tell(summarise(error))
             return 2
         raise
+
+
+def _usage(error: Any) -> str:
+    """What typer says of a mistake; an unknown command with those that there are."""
+    message: str = error.format_message()
+    unknown = re.match("No such command '[^']*'", message)
+    if unknown:
+        return f"{unknown[0]}; the commands are {', '.join(error.ctx.command.commands)}"
+    return message or "see mdmt --help"
 
 
 def in_child(work: Callable[[], None], advice: str = "") -> None:

@@ -10,23 +10,27 @@ from typing import Annotated
 
 import typer
 
-from mdmt.cli import options
+from mdmt.cli.options import Methods, RunOptions
+from mdmt.cli.progress import tell
+from mdmt.cli.run import run_all, tell_failures
 from mdmt.errors import Mistake
 from mdmt.experiments.paper import FIGURES
 from mdmt.words import count
 
 NEEDS = ("jinja2", "matplotlib", "sklearn")
 Runs = Annotated[str, typer.Argument(help="A folder of runs.")]
+To = Annotated[str, typer.Option(metavar="DIR", help="Folder of the figures, each in a folder of its benchmark.")]
 
 
 def report(
     runs: Runs = "runs",
-    out: Annotated[str, typer.Option(help="Where the page goes.")] = "report.html",
+    out: Annotated[str, typer.Option(metavar="FILE", help="The page to write.")] = "report.html",
     figures: Annotated[
-        str | None, typer.Option(help="Also write each figure (SVG, PNG) and table (CSV, LaTeX) into this folder.")
+        str | None,
+        typer.Option(metavar="DIR", help="Also write each figure (SVG, PNG) and table (CSV, LaTeX) to this folder."),
     ] = None,
 ) -> None:
-    """Write one HTML page of what runs found. Tables, every figure of the paper, drift, cost, differences."""
+    """Write an HTML report of runs. Tables, the paper's figures, drift, cost, differences."""
     folder = _folder(runs)
     from mdmt.experiments.store import find_runs
     from mdmt.files import write_file
@@ -44,16 +48,18 @@ def report(
     finished = sum(len(study.runs) for study in studies)
     print(f"{path}: {count('run', finished)} in {count('study', len(studies), 'studies')}")
     for run in unusable:
-        print(f"mdmt: not shown: {run.name}: {run.reason}", file=sys.stderr)
+        tell(f"not shown: {run.name}: {run.reason}")
     if figures is not None:
         print(f"{figures}: {count('file', len(write_all(content, Path(figures))))}")
 
 
 def watch(
     runs: Runs = "runs",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 takes a free one.")] = 8765,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="N", help="Port to listen on; 0 takes a free one.")
+    ] = 8765,
 ) -> None:
-    """Show the report while runs go on. In a browser of this machine alone; it refreshes itself."""
+    """Serve the live report on localhost."""
     folder = _folder(runs)
     from mdmt.report.server import HOST, make_server
 
@@ -69,50 +75,29 @@ def watch(
             print(file=sys.stderr)
 
 
-def figure(name: str) -> Callable[..., None]:
-    """The command that makes a figure of the paper."""
-    wanted = FIGURES[name]
+def figure_command(name: str) -> Callable[..., None]:
+    """The command that draws a figure of the paper."""
 
-    def command(
-        benchmark: options.Benchmark = wanted.benchmark,
-        methods: options.Methods = wanted.methods,
-        seeds: options.Seeds = wanted.seeds,
-        seed: options.Seed = 1234,
-        tasks: options.Tasks = None,
-        set_: options.Set = None,
-        reading: options.Reading = None,
-        data: options.Data = None,
-        image_size: options.ImageSize = None,
-        subset: options.Subset = None,
-        weights: options.Weights = None,
-        out: options.Out = "runs",
-        to: Annotated[str, typer.Option(help="Where the figure goes, in a folder of the benchmark.")] = "figures",
-        workers: options.Workers = "auto",
-        threads: options.Threads = 1,
-        checkpoint_every: options.CheckpointEvery = None,
-        fresh: options.Fresh = False,
-        quiet: options.Quiet = False,
-    ) -> None:
+    def draw(options: RunOptions, methods: Methods = "all", to: To = "figures") -> None:
         _check()
-        from mdmt.checkpoints import parse_every
-        from mdmt.cli.compare import parse_workers, run_all
-        from mdmt.experiments.resolve import configs_for, parse_settings, split_methods
+        from mdmt.experiments.resolve import configs_for, split_methods
 
         configs = configs_for(
-            benchmark, split_methods(methods), range(seed, seed + seeds), parse_settings(set_, reading),
-            tasks=tasks, threads=threads, data=data, image_size=image_size, subset=subset, weights=weights,
-        )  # fmt: skip
-        if checkpoint_every is not None:
-            parse_every(checkpoint_every)
-        rows, failed = run_all(configs, out, parse_workers(workers), checkpoint_every, fresh, quiet)
-        for one in failed:
-            print(f"mdmt: failed: {one['label']}, seed {one['seed']}: {one['reason']}", file=sys.stderr)
+            options.benchmark,
+            split_methods(methods),
+            options.all_seeds,
+            options.settings,
+            **options.of_every_run,
+        )
+        rows, failed = run_all(configs, options)
+        tell_failures(failed)
         finished = [Path(run) for row in rows if row is not None for run in row.runs]
-        for path in _write(name, finished, Path(out, ".tsne"), Path(to, benchmark)):
+        cache = Path(options.out, ".tsne")
+        for path in _write(name, finished, cache, Path(to, options.benchmark)):
             print(path)
 
-    command.__doc__ = f"{wanted.title}. Fig. {name[3:]} as SVG and PNG; runs that are missing are done first."
-    return command
+    draw.__doc__ = f"{FIGURES[name].title}. Fig. {name[3:]} as SVG and PNG; missing runs are done first."
+    return draw
 
 
 def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:

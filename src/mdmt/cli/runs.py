@@ -17,10 +17,10 @@ app = typer.Typer(help="List, show and remove runs.", no_args_is_help=True, rich
 
 @app.command("list")
 def list_(
-    out: Annotated[str, typer.Argument(help="The folder to look under.")] = "runs",
+    out: Annotated[str, typer.Argument(help="The folder to search.")] = "runs",
     json: options.Json = False,
 ) -> None:
-    """Every run under a folder, with its state, A_T, seconds of learning, size on disk and path."""
+    """List the runs in a folder with state, A_T, seconds, size and path."""
     from pathlib import Path
 
     from mdmt.experiments.store import find_runs
@@ -46,10 +46,10 @@ def show(
     out: options.Out = "runs",
     json: options.Json = False,
     csv: Annotated[
-        bool, typer.Option("--csv", help="Print the kept steps: task, step, loss, gradient, seconds.")
+        bool, typer.Option("--csv", help="Print the step log: task, step, loss, gradient, seconds.")
     ] = False,
 ) -> None:
-    """One run: metrics, accuracies, drift, cost, versions and settings."""
+    """Show a run. Metrics, accuracies, drift, cost, versions and settings."""
     from mdmt.experiments.measurements import steps_as_csv
     from mdmt.experiments.store import find_run
 
@@ -71,11 +71,11 @@ def show(
 
 @app.command()
 def remove(
-    runs: Annotated[list[str], typer.Argument(help="Folders of runs, or parts of their paths that name one each.")],
+    runs: Annotated[list[str], typer.Argument(help="Runs: their folders, or parts of their paths.")],
     out: options.Out = "runs",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Remove runs. One that a process is working on is refused."""
+    """Remove runs. A run that a process is working on is refused."""
     from mdmt.experiments.store import find_run
 
     folders = {folder.path: folder for folder in (find_run(run, out) for run in runs)}
@@ -99,7 +99,7 @@ def rerun(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Do a run again: are the bits the same. Elsewhere; it says "same bits", or the first task and step that differ."""
+    """Repeat a run and check that it is bit-identical. It works in a temporary folder."""
 
     def work() -> None:
         from mdmt.experiments.rerun import rerun as run_again

@@ -1,0 +1,164 @@
+"""`mdmt run`: one method on one stream, a run for each seed; and many runs with their progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from json import dumps
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mdmt.cli.options import Method, RunOptions
+from mdmt.cli.process import in_child
+from mdmt.cli.progress import Progress, tell
+from mdmt.errors import Mistake, Stopped, go_on
+from mdmt.words import count
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mdmt.experiments.comparison import Failure, Row
+    from mdmt.experiments.config import RunConfig
+    from mdmt.experiments.sweep import Outcome
+
+Log = Annotated[
+    str | None,
+    typer.Option(metavar="tensorboard", help="Also write event files into the run folder."),
+]
+
+
+def run(options: RunOptions, method: Method = "mdmt-r", log: Log = None) -> None:
+    """Learn a stream of tasks and print A_T, F_T, LCA_10 and LTR."""
+    advice = f"; {go_on(options.fresh)} goes on from the last checkpoint"
+    in_child(lambda: _run(options, method, log), advice)
+
+
+def _run(options: RunOptions, method: str, log: str | None) -> None:
+    from mdmt.experiments import tensorboard
+    from mdmt.experiments.config import folder_of
+    from mdmt.experiments.resolve import resolve
+
+    configs = [
+        resolve(options.benchmark, method, seed=seed, settings=options.settings, **options.of_every_run)
+        for seed in options.all_seeds
+    ]
+    if log not in (None, "tensorboard"):
+        raise Mistake(f"--log {log}: must be tensorboard; steps.csv and record.json are always written")
+    if log:
+        tensorboard.writer()  # refused before the run, not after
+    _ = options.worker_count  # likewise
+    if options.seeds == 1:
+        row, record = _learn_here(configs[0], options, log is not None)
+    else:
+        row, record = _learn_in_workers(configs, options)
+    if log:
+        for config in configs:
+            _write_events(folder_of(config, options.out))
+    if options.json:
+        print(dumps(row.to_json(cost=False)))
+    else:
+        _print_table(row, len(record["tasks"]))
+
+
+def _learn_here(config: RunConfig, options: RunOptions, log: bool) -> tuple[Row, dict[str, Any]]:
+    """Do a run in this process, with its progress on stderr, and event files as it goes when asked for."""
+    from mdmt.experiments import comparison, tensorboard
+    from mdmt.experiments.config import folder_of
+    from mdmt.experiments.run import run as run_one
+
+    folder = folder_of(config, options.out)
+    with Progress(f"{config.label}, seed {config.seed}", options.silent) as progress:
+        record = run_one(
+            config,
+            options.out,
+            fresh=options.fresh,
+            every=options.checkpoint_every,
+            on_step=tensorboard.also(folder, progress.step) if log else progress.step,
+            on_image=progress.image,
+            tell=tell,
+        )
+    return comparison.row_of([config], [record], [str(folder)]), record
+
+
+def _learn_in_workers(configs: list[RunConfig], options: RunOptions) -> tuple[Row, dict[str, Any]]:
+    """Do a run for each seed in worker processes; one that fails is a Mistake."""
+    records: list[dict[str, Any]] = []
+
+    def keep(outcome: Outcome) -> None:
+        if outcome.record is not None:
+            records.append(outcome.record)
+
+    (row,), failed = run_all([configs], options, keep)
+    if failed:
+        raise Mistake(f"seed {failed[0]['seed']}: {failed[0]['reason']}")
+    assert row is not None
+    return row, records[0]
+
+
+def run_all(
+    configs: list[list[RunConfig]],
+    options: RunOptions,
+    on_outcome: Callable[[Outcome], None] | None = None,
+) -> tuple[list[Row | None], list[Failure]]:
+    """Do the runs of each variant while stderr says how far they are: a row for each, and what failed."""
+    import mdmt.experiments.comparison as comparison
+    from mdmt.checkpoints import parse_every
+    from mdmt.cli.live import Live
+
+    if options.checkpoint_every is not None:
+        parse_every(options.checkpoint_every)  # refused here, not by every worker
+    labels = [seeds[0].label for seeds in configs]
+    try:
+        with Live(labels, len(configs[0]), options.silent) as live:
+
+            def after_run(outcome: Outcome, row: Row | None) -> None:
+                live.outcome(outcome, row)
+                if on_outcome is not None:
+                    on_outcome(outcome)
+
+            return comparison.run_all(
+                configs,
+                options.out,
+                options.worker_count,
+                every=options.checkpoint_every,
+                fresh=options.fresh,
+                on_event=live.event,
+                on_outcome=after_run,
+            )
+    except KeyboardInterrupt:
+        raise Stopped(f"interrupted; {go_on(options.fresh)} goes on from there") from None
+
+
+def tell_failures(failed: list[Failure]) -> None:
+    """One line on stderr for each run that failed."""
+    for run in failed:
+        tell(f"failed: {run['label']}, seed {run['seed']}: {run['reason']}")
+
+
+def _write_events(folder: Path) -> None:
+    from mdmt.experiments import tensorboard
+    from mdmt.experiments.store import RunFolder
+
+    finished = RunFolder(folder)
+    tensorboard.write_events(folder, finished.record["accuracy"], finished.steps)
+
+
+def _print_table(row: Row, tasks: int) -> None:
+    from rich.console import Console
+
+    from mdmt.report.tables import metrics_table
+
+    first = row.seeds[0]
+    seeds = f"seed {first}" if len(row.seeds) == 1 else f"{count('seed', len(row.seeds))} from {first}"
+    console = Console()
+
+    def line(text: str, style: str | None = None) -> None:
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    line(f"{row.label} on {row.benchmark}, {count('task', tasks)}, {seeds}", "bold")
+    if row.reduced:
+        less = ", ".join(f"{key} {value}" for key, value in row.reduced.items())
+        line(f"reduced, not the published protocol: {less}")
+    console.print(metrics_table(row.metrics))
+    for folder in row.runs:
+        line(folder, "dim")

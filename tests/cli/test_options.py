@@ -1,0 +1,98 @@
+"""The options of all commands: each from one place, with its defaults, as help shows them."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from mdmt.cli.app import main
+from mdmt.cli.options import Methods, RunOptions, command
+from mdmt.errors import Mistake
+
+COMMANDS = ["run", "compare", "ablate", "cost", "tune", "rerun", "report", "watch", "doctor"]
+GROUPS = {
+    "reproduce": ["table1", "table2", "cost", "fig3", "fig4", "fig5", "fig6", "fig7"],
+    "runs": ["list", "show", "remove"],
+    "data": ["list", "fetch", "verify"],
+    "list": ["methods", "benchmarks", "presets"],
+}
+
+
+@pytest.fixture
+def calls():
+    """A small command line of one command, and what it was called with."""
+    app, made = typer.Typer(), []
+
+    def learn(options: RunOptions, methods: Methods = "all") -> None:
+        """Learn."""
+        made.append((options, methods))
+
+    command(app, seeds=5)(learn)
+    command(app, "again", benchmark="split-cifar", methods="van", without=["json", "tasks"])(learn)
+    made.append(lambda *arguments: app(args=list(arguments), standalone_mode=False))
+    return made
+
+
+def test_a_command_has_the_shared_options_its_own_and_its_defaults(calls):
+    start = calls.pop()
+    start("learn", "split-digits", "--methods", "er", "--tasks", "2", "--set", "lr=1", "--set", "batch=5", "--quiet")
+    start("learn")
+    start("again")
+    (given, methods), (usual, every_method), (other, one_method) = calls
+    assert given == RunOptions(benchmark="split-digits", seeds=5, tasks=2, set=["lr=1", "batch=5"], quiet=True)
+    assert (methods, every_method, one_method) == ("er", "all", "van")
+    assert usual == RunOptions(seeds=5)
+    assert other == RunOptions(benchmark="split-cifar")
+
+
+def test_an_option_that_is_left_out_is_refused(calls):
+    start = calls.pop()
+    with pytest.raises(Exception, match="No such option"):
+        start("again", "--json")
+
+
+def test_what_options_mean():
+    options = RunOptions(seeds=3, seed=7, set=["lr=0.1"], reading="paper", workers="2", json=True)
+    assert list(options.all_seeds) == [7, 8, 9]
+    assert options.settings == {"lr": "0.1", "reading": "paper"}
+    assert options.worker_count == 2
+    assert options.silent
+    assert RunOptions().worker_count == "auto"
+    assert not RunOptions().silent
+    with pytest.raises(Mistake, match=r"--workers 1\.5: must be auto or a whole number from 1"):
+        _ = RunOptions(workers="1.5").worker_count
+
+
+def test_every_config_gets_what_the_options_say_of_it():
+    from mdmt.experiments.resolve import resolve
+
+    assert set(RunOptions().of_every_run) <= set(inspect.signature(resolve).parameters)
+
+
+def test_no_help_loads_torch_or_is_wider_than_80_columns():
+    pages = [[], *([name] for name in (*COMMANDS, *GROUPS))]
+    pages += [[group, name] for group, names in GROUPS.items() for name in names]
+    script = (
+        "import sys\n"
+        "from mdmt.cli.app import main\n"
+        f"for page in {pages}: main([*page, '--help'])\n"
+        "sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
+    )
+    environment = {"COLUMNS": "80", "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("Usage: mdmt") == len(pages)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "..." not in done.stdout.replace("COMMAND [ARGS]...", "").replace("{runs}...", "").replace("runs...", "")
+
+
+def test_seeds_in_workers_are_not_read_back(tmp_path, capsys, monkeypatch):
+    def read_back(*_, **__):
+        raise AssertionError("the record was read back")
+
+    arguments = ["run", "--tasks", "1", "--method", "van", "--seeds", "2", "--out", str(tmp_path), "--quiet"]
+    monkeypatch.setattr("mdmt.experiments.run.run", read_back)
+    assert main(arguments) == 0
+    assert "van on permuted-digits, 1 task, 2 seeds from 1234\n" in capsys.readouterr().out
