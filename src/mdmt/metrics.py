@@ -100,7 +100,7 @@ class Metric:
         if record.get(self.matrix) is None:
             return None
         value = self.function(np.array(record[self.matrix], dtype=float))  # None is NaN
-        return None if value is None or np.isnan(value) else value
+        return None if value is None or np.isnan(value) else float(value)
 
     def text(self, value: float, *, signed: bool = False) -> str:
         """A value as tables print it.

@@ -99,3 +99,22 @@ def test_bad_matrices_are_refused():
         metrics.average_accuracy([[0.1, 0.2]])
     with pytest.raises(ValueError, match="t=3"):
         metrics.average_accuracy([[0.1]], t=3)
+
+
+def test_a_metric_is_of_the_matrix_that_it_names():
+    free = metrics.Metric("B_T", metrics.average_accuracy, "", "", better="higher", matrix="accuracy_task_free")
+    record = {"accuracy": [[0.9]], "accuracy_task_free": [[0.5]], "curve": [[0.25] * 11]}
+    assert free.of(record) == 0.5
+    assert free.of({"accuracy": [[0.9]]}) is None
+    assert metrics.metrics_of(record) == {"A_T": 0.9, "F_T": None, "LCA_10": 0.25, "LTR": None}
+
+
+def test_what_is_not_a_number_is_none():
+    assert metrics.metrics_of({"accuracy": [[None, None], [None, None]], "curve": []}) == {
+        "A_T": None, "F_T": None, "LCA_10": None, "LTR": None,
+    }  # fmt: skip
+
+
+def test_percent_is_for_people():
+    assert [metric.heading for metric in metrics.METRICS] == ["A_T (%)", "F_T", "LCA_10", "LTR"]
+    assert [metric.text(0.12345) for metric in metrics.METRICS] == ["12.35", "0.123", "0.123", "0.123"]

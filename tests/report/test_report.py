@@ -243,6 +243,17 @@ def test_intervals_are_students(out):
     assert table["lines"][0]["cells"][1]["text"] == "-"  # joint has no F_T
 
 
+def test_the_best_of_each_metric_is_marked(out):
+    study_ = only(out)
+    lines = sections.table(study_)["lines"]
+    for number, pick in enumerate((max, min, max, min)):  # A_T, F_T, LCA_10, LTR
+        values = [float(line["cells"][number]["value"] or "nan") for line in lines]
+        expected = pick(value for value in values if value == value)
+        assert [line["cells"][number]["best"] for line in lines] == [value == expected for value in values]
+    (alone,) = sections.table(study.Study("b", "shared", 3, {}, study_.entries[:1]))["lines"]
+    assert not any(cell["best"] for cell in alone["cells"])
+
+
 def test_the_command_asks_for_these_very_runs(tmp_path):
     made = {leave(tmp_path, v, s) for v in ("er[memory=5,reference_batch=8]", "van") for s in (1, 2, 7)}
     made.add(leave(tmp_path, "mdmt-r[reading=paper]", 1))
