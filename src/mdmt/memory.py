@@ -35,6 +35,11 @@ class Memory:
         self.available = torch.empty(0, dtype=torch.int64)  # slots that may be drawn
         self.generator = np.random.default_rng(0)
 
+    @classmethod
+    def budget(cls, per_class: int, classes: int) -> dict[str, Any]:
+        """The spec that `make` takes, for so many examples of each of so many classes in all tasks."""
+        return {"policy": cls.__name__, "per_class": per_class}
+
     def seed(self, seed: int) -> None:
         """Set the generator of draws and replacements."""
         self.generator = np.random.default_rng([seed, 2])
@@ -165,6 +170,11 @@ class Reservoir(Memory):
     def __init__(self, size: int = 1000) -> None:
         super().__init__(size, "size")
         self.count = 0
+
+    @classmethod
+    def budget(cls, per_class: int, classes: int) -> dict[str, Any]:
+        """As many examples in all as the others have."""
+        return {"policy": cls.__name__, "size": per_class * classes}
 
     def observe(self, batch: Batch) -> None:
         """The n-th example of the stream replaces a random one with probability size/n."""

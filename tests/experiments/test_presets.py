@@ -3,6 +3,7 @@
 import pytest
 
 from mdmt.experiments.presets import cells
+from mdmt.experiments.resolve import resolve
 
 BENCHMARKS = ("permuted-mnist", "split-cifar", "split-cub", "split-awa")
 
@@ -62,3 +63,14 @@ def test_the_digits_are_ours():
     for benchmark in ("permuted-digits", "split-digits"):
         for method in ("van", "mdmt-r", "mer"):
             assert {cell.source for cell in cells(benchmark, method).values()} == {"ours"}
+
+
+def test_the_policy_of_the_memory_is_a_setting():
+    for method, policy, memory in (
+        ("mdmt-r", "Reservoir", {"policy": "Reservoir", "size": 25 * 10 * 3}),
+        ("er", "Ring", {"policy": "Ring", "per_class": 25}),
+        ("er", "AtTaskEnd", {"policy": "AtTaskEnd", "per_class": 25}),
+    ):
+        assert resolve("permuted-digits", method, tasks=3, settings={"policy": policy}).memory == memory
+    with pytest.raises(ValueError, match="policy=Heap: must be one of Ring, Reservoir, AtTaskEnd"):
+        resolve("permuted-digits", "er", settings={"policy": "Heap"})

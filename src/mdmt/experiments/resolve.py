@@ -14,10 +14,11 @@ from mdmt.data.sources import locate
 from mdmt.errors import Mistake
 from mdmt.experiments.config import RunConfig
 from mdmt.experiments.presets import preset
+from mdmt.memory import POLICIES
 from mdmt.methods import METHODS, Method
 from mdmt.tasks import Stream
 
-LEARNING = {"lr": float, "batch": int, "epochs": int, "memory": int, "heads": str, "optimiser": str}
+LEARNING = {"lr": float, "batch": int, "epochs": int, "memory": int, "policy": str, "heads": str, "optimiser": str}
 
 
 def resolve(
@@ -65,7 +66,7 @@ def resolve(
         heads=heads,
         method=name,
         arguments=made(**{k: v for k, v in values.items() if k in hints}).arguments,
-        memory=memory_spec(made.policy or values["policy"], values["memory"], bench, tasks),
+        memory=memory_spec(asked.get("policy") or made.policy or values["policy"], values["memory"], bench, tasks),
         backbone=bench.backbone,
         lr=values["lr"],
         batch=values["batch"],
@@ -153,10 +154,10 @@ def file_sha256(path: str) -> str:
 
 
 def memory_spec(policy: str, per_class: int, bench: benchmarks.Benchmark, tasks: int | None) -> dict[str, Any]:
-    """So many examples of each class of each task; a reservoir holds as many in all (of ten tasks, when not known)."""
-    if policy == "Reservoir":
-        return {"policy": policy, "size": per_class * bench.classes_per_task * (tasks or 10)}
-    return {"policy": policy, "per_class": per_class}
+    """So many examples of each class of each task (of ten tasks, where their number is not known)."""
+    if policy not in POLICIES:
+        raise Mistake(f"policy={policy}: must be one of {', '.join(POLICIES)}")
+    return POLICIES[policy].budget(per_class, bench.classes_per_task * (tasks or 10))
 
 
 def reduced(config: RunConfig, stream: Stream) -> dict[str, Any] | None:
