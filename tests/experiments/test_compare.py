@@ -19,7 +19,8 @@ from mdmt.experiments import comparison
 from mdmt.experiments.config import folder_of
 from mdmt.experiments.paper import VARIANTS
 from mdmt.experiments.resolve import resolve
-from mdmt.experiments.sweep import Outcome, count, sweep
+from mdmt.experiments.sweep import sweep
+from mdmt.experiments.workers import Outcome, process_count
 from mdmt.published import published, table
 from mdmt.report import tables, text
 from support import run_folders
@@ -331,9 +332,9 @@ def loads_torch(pid):
 
 
 def test_the_number_of_workers():
-    assert count(3) == 3
-    assert count("auto") >= 1
-    assert count("auto", threads=10_000) == 1
+    assert process_count(3) == 3
+    assert process_count("auto") >= 1
+    assert process_count("auto", threads=10_000) == 1
 
 
 def test_two_variants_that_name_the_same_run_share_it(tmp_path):

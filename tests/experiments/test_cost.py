@@ -13,8 +13,7 @@ import torch
 import mdmt
 from mdmt.cli import compare
 from mdmt.cli.app import main
-from mdmt.experiments.cost import measure, published_cost
-from mdmt.experiments.held import Held, Made, Saved
+from mdmt.experiments.cost import AllocationPeak, AutogradPeak, PeakBytes, measure, published_cost
 from mdmt.experiments.resolve import resolve
 from mdmt.published import table
 from mdmt.report import text
@@ -117,21 +116,21 @@ def test_joint_is_measured_on_all_tasks_at_once():
     assert found["published"] is None
 
 
-def test_held_forgets_what_is_gone():
+def test_peak_bytes_forget_what_is_gone():
     weights = torch.zeros(10, requires_grad=True)
-    held = Held(weights)
+    tracker = PeakBytes(weights)
     for _ in range(3):
-        held.note(torch.zeros(1000))  # each is gone before the next
-    assert held.most == 4000
+        tracker.track(torch.zeros(1000))  # each is gone before the next
+    assert tracker.peak == 4000
     first, view = torch.zeros(5), weights[2:4]
     for tensor in (first, first[1:], view):
-        held.note(tensor)
-    assert held.living == {next(iter(held.living)): 20}
-    saved, made = Saved(weights), Made(weights)
-    with saved, made:
+        tracker.track(tensor)
+    assert list(tracker.sizes.values()) == [20]
+    saved, results = AutogradPeak(weights), AllocationPeak(weights)
+    with saved, results:
         (weights.exp() * 2).sum().backward()
-    assert saved.most == 40  # exp keeps its result; a product with a number keeps nothing
-    assert made.most >= 80
+    assert saved.peak == 40  # exp saves its result; a product with a number saves nothing
+    assert results.peak >= 80
     assert torch.equal(weights.grad, torch.full((10,), 2.0))
 
 

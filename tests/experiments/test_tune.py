@@ -12,7 +12,7 @@ from mdmt.experiments.config import RunConfig
 from mdmt.experiments.resolve import resolve, stream_for
 from mdmt.experiments.run import run
 from mdmt.experiments.spaces import SPACES
-from mdmt.experiments.sweep import Outcome
+from mdmt.experiments.workers import Outcome
 from mdmt.methods import METHODS
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
 from support.helpers import small_stream, some_row

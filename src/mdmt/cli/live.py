@@ -10,7 +10,7 @@ from rich.live import Live as RichLive
 
 import mdmt.metrics as metrics
 from mdmt.experiments.comparison import Row
-from mdmt.experiments.sweep import Event, Outcome
+from mdmt.experiments.workers import Event, Outcome
 from mdmt.metrics import A_T
 from mdmt.report.text import Grid, format_metric, rich_table
 
@@ -36,11 +36,11 @@ class Live:
 
     def event(self, event: Event) -> None:
         """A run has started, goes on, or has something to tell, which is printed however quiet we are."""
-        if event.kind == "told":
+        if event.kind == "warning":
             self.console.print(f"mdmt: {event.text}", markup=False, highlight=False, soft_wrap=True)
             return
         self.at[event.config.label][event.config.seed] = event.text
-        if event.kind == "started":
+        if event.kind == "start":
             self._say(f"{event.config.label}, seed {event.config.seed}: started")
 
     def outcome(self, outcome: Outcome, row: Row | None) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mdmt.experiments.comparison import Failure, Row
     from mdmt.experiments.config import RunConfig
-    from mdmt.experiments.sweep import Outcome
+    from mdmt.experiments.workers import Outcome
 
 Log = Annotated[
     str | None,

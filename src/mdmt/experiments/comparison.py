@@ -12,7 +12,8 @@ from typing import Any, Literal, NotRequired, TypedDict
 import mdmt.metrics as metrics
 from mdmt.experiments.config import RunConfig, folder_of
 from mdmt.experiments.paper import ABLATION
-from mdmt.experiments.sweep import Event, Outcome, sweep
+from mdmt.experiments.sweep import sweep
+from mdmt.experiments.workers import Event, Outcome, Workers
 from mdmt.metrics import A_T
 from mdmt.published import published, settings, table
 
@@ -123,7 +124,7 @@ def _mean_std(numbers: list[float]) -> Spread:
 def run_all(
     configs: Sequence[Sequence[RunConfig]],
     out: str,
-    workers: int | Literal["auto"] = "auto",
+    workers: Workers | int | Literal["auto"] = "auto",
     *,
     every: int | str | None = None,
     fresh: bool = False,

@@ -12,15 +12,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from mdmt.benchmarks.splits import draw
 from mdmt.experiments.config import RunConfig
-from mdmt.experiments.held import Made, Saved
-from mdmt.experiments.resolve import resolve
+from mdmt.experiments.resolve import find_method, resolve
 from mdmt.experiments.run import learner_for
 from mdmt.learner import Learner
+from mdmt.methods.base import Method
 from mdmt.published import table
-from mdmt.tasks import Stream, Task
+from mdmt.tasks import Batch, Stream, Task
 
 WARM_UP = 3  # steps and inferences that are not timed
 STILL = 1e-9  # the learning rate while measuring: no setting can make numbers overflow, and a step costs the same
@@ -40,28 +44,29 @@ def measure(config: RunConfig, stream: Stream, steps: int = 10) -> Row:
     inside, and batch norm's statistics, are not counted.
     """
     torch.set_num_threads(config.threads)
-    learner = learner_for(replace(config, lr=STILL))
+    last = len(stream) - 1
+    method = quick_before(last, find_method(config.method))(**config.arguments)
+    learner = learner_for(replace(config, lr=STILL), method)
     small = _small(stream, config, steps)
-    _fill(learner, small)
     times: list[float] = []
-    held: dict[str, int] = {}
+    step_bytes: dict[str, int] = {}
 
     def after_step(learner: Learner) -> None:
         assert learner.task is not None
         times.append(learner.record.seconds)
-        if learner.step_in_task == learner.steps_of(learner.task):
-            held.update(_held_in_step(learner))
+        if learner.current == last and learner.step_in_task == learner.steps_of(learner.task):
+            step_bytes.update(_bytes_of_step(learner))
 
     learner.run(small, on_step=after_step)
-    lasting = [after - before for before, after in pairwise(times)][-steps:]
-    inference_ms, made = _inference(learner, small.tasks[-1], steps)
-    training = {**_held_between_steps(learner), **held}
-    inference = {"parameters": training["parameters"], "activations": made}
+    durations = [after - before for before, after in pairwise(times)][-steps:]
+    inference_ms, activations = _inference(learner, small.tasks[-1], steps)
+    training = {**_lasting_bytes(learner), **step_bytes}
+    inference = {"parameters": training["parameters"], "activations": activations}
     return {
         "label": config.label,
         "method": config.method,
         "batch": learner.batch,
-        "step_ms": 1e3 * statistics.median(lasting),
+        "step_ms": 1e3 * statistics.median(durations),
         "inference_ms": inference_ms,
         "training": {**training, "total": sum(training.values())},
         "inference": {**inference, "total": sum(inference.values())},
@@ -85,39 +90,42 @@ def _small(stream: Stream, config: RunConfig, steps: int) -> Stream:
     return replace(stream, tasks=made)
 
 
-def _fill(learner: Learner, stream: Stream) -> None:
-    """Learn all tasks but the last by plain steps: the memory fills, and no time goes into rehearsal."""
-    method = learner.method
-    before = method.arrange(stream).tasks[:-1]
-    if before:
-        vars(method)["step"] = lambda batch: learner.apply(method.grad(batch)[1])
-        learner.run(replace(stream, tasks=before))
-        del vars(method)["step"]
+def quick_before(last: int, method: type[Method]) -> type[Method]:
+    """The method with plain steps until the last task: the memory fills, and no time goes into rehearsal."""
+
+    class Quick(method):  # type: ignore[valid-type,misc]
+        def step(self, batch: Batch) -> None:
+            if self.learner.current < last:
+                self.learner.apply(self.grad(batch)[1])
+            else:
+                super().step(batch)
+
+    return Quick
 
 
-def _held_in_step(learner: Learner) -> dict[str, int]:
+def _bytes_of_step(learner: Learner) -> dict[str, int]:
     """Bytes of vectors and activations: one more step of the current task, watched."""
-    method, flat = learner.method, learner.model.flat
+    flat = learner.model.flat
     assert learner.task is not None
     batch = learner.read(learner.task, torch.arange(learner.batch))
-    lasting = _remembered(learner)
-    before = sum(t.nbytes for t in lasting)
-    saved, made = Saved(flat), Made(flat, lambda t: t.numel() > 0 and t.numel() % flat.numel() == 0)
-    for tensor in lasting:
-        made.note(tensor)  # a step may replace it: then the two are never counted both, unless both are there
-    del lasting
-    with saved, made:
-        method.step(batch)
-        method.after_step(batch)
-    return {"vectors": max(0, made.most - before), "activations": saved.most}
+    remembered = _remembered(learner)
+    before = sum(tensor.nbytes for tensor in remembered)
+    activations = AutogradPeak(flat)
+    vectors = AllocationPeak(flat, lambda tensor: tensor.numel() > 0 and tensor.numel() % flat.numel() == 0)
+    for tensor in remembered:
+        vectors.track(tensor)  # a step may replace it: then both count only while both are there
+    del remembered
+    with activations, vectors:
+        learner.step(batch)
+    return {"vectors": max(0, vectors.peak - before), "activations": activations.peak}
 
 
-def _held_between_steps(learner: Learner) -> dict[str, int]:
+def _lasting_bytes(learner: Learner) -> dict[str, int]:
     """Bytes that last from step to step."""
     memory = learner.memory.bytes
     return {
         "parameters": learner.model.flat.nbytes,
-        "buffers": sum(t.nbytes for t in _remembered(learner)),
+        "buffers": sum(tensor.nbytes for tensor in _remembered(learner)),
         "memory": sum(count for name, count in memory.items() if name != "features"),
         "representations": memory["features"],
     }
@@ -129,16 +137,16 @@ def _remembered(learner: Learner) -> list[Tensor]:
 
 
 def _inference(learner: Learner, task: Task, steps: int) -> tuple[float, int]:
-    """Milliseconds of one inference, and the most bytes that it makes and holds at one time."""
+    """Milliseconds of one inference, and its peak bytes."""
     inputs = task.inputs("train", torch.arange(learner.batch))
 
-    def once() -> None:
+    def predict() -> None:
         learner.predict(inputs, task=task.name)
 
-    seconds = statistics.median([_seconds(once) for _ in range(WARM_UP + steps)][WARM_UP:])
-    with Made(learner.model.flat) as made:
-        once()
-    return 1e3 * seconds, made.most
+    seconds = statistics.median([_seconds(predict) for _ in range(WARM_UP + steps)][WARM_UP:])
+    with AllocationPeak(learner.model.flat) as activations:
+        predict()
+    return 1e3 * seconds, activations.peak
 
 
 def _seconds(work: Callable[[], None]) -> float:
@@ -158,3 +166,51 @@ def published_cost(config: RunConfig) -> dict[str, Any] | None:
         alike = all(getattr(config, key) == getattr(usual, key) for key in ("batch", "heads", "backbone", "image_size"))
         milliseconds = milliseconds if alike else None
     return {**{key: row[key] for key in ("memory_training", "memory_testing")}, "inference_ms": milliseconds}
+
+
+class PeakBytes:
+    """Peak bytes of the tracked tensors; storages count once, that of `exclude` not at all."""
+
+    def __init__(self, exclude: Tensor) -> None:
+        self.excluded = exclude.untyped_storage().data_ptr()
+        self.sizes: dict[StorageWeakRef, int] = {}
+        self.peak = 0
+
+    def track(self, tensor: Tensor) -> None:
+        """Count a tensor's storage from now on until nothing uses it any more."""
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() == self.excluded:
+            return
+        self.sizes = {ref: size for ref, size in self.sizes.items() if not ref.expired()}
+        self.sizes[StorageWeakRef(storage)] = storage.nbytes()
+        self.peak = max(self.peak, sum(self.sizes.values()))
+
+
+class AutogradPeak(PeakBytes, saved_tensors_hooks):
+    """Peak bytes of what autograd saves for the backward pass."""
+
+    def __init__(self, exclude: Tensor) -> None:
+        PeakBytes.__init__(self, exclude)
+        saved_tensors_hooks.__init__(self, self.pack, lambda tensor: tensor)
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        """Track it; detached, since a saved result that knows its own history would never be freed."""
+        self.track(tensor)
+        return tensor.detach()
+
+
+class AllocationPeak(PeakBytes, TorchDispatchMode):
+    """Peak bytes of the results of operations, of those that `counts` accepts."""
+
+    def __init__(self, exclude: Tensor, counts: Callable[[Tensor], bool] = lambda tensor: True) -> None:
+        PeakBytes.__init__(self, exclude)
+        TorchDispatchMode.__init__(self)
+        self.counts = counts
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do the operation and track its results."""
+        results = func(*args, **(kwargs or {}))
+        for result in tree_leaves(results):
+            if isinstance(result, Tensor) and self.counts(result):
+                self.track(result)
+        return results

@@ -21,6 +21,7 @@ from mdmt.experiments.forecast import Forecast
 from mdmt.experiments.resolve import find_method, reduced, stream_for
 from mdmt.experiments.store import CHECKPOINT, MANIFESTS, RECORD, RunFolder
 from mdmt.learner import Learner
+from mdmt.methods.base import Method
 
 
 def run(
@@ -102,14 +103,14 @@ def failure_kept(folder: RunFolder) -> Iterator[Attempt]:
         raise
 
 
-def learner_for(config: RunConfig) -> Learner:
-    """A fresh learner as the config asks."""
+def learner_for(config: RunConfig, method: Method | None = None) -> Learner:
+    """A fresh learner as the config asks, or with another method."""
     backbone = backbones.make(config.backbone)
     if config.weights_file is not None:
         backbones.load_imagenet(backbone, config.weights_file, config.seed)
     return Learner(
         backbone,
-        find_method(config.method)(**config.arguments),
+        method or find_method(config.method)(**config.arguments),
         memory=memory.make(config.memory),
         lr=config.lr,
         batch=config.batch,

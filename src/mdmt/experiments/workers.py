@@ -1,0 +1,230 @@
+"""Where runs are done, several at a time: what `sweep` asks of workers, and workers that are processes of this machine.
+
+A process and its parent share nothing but the run folder and a pipe, through which the process says how far it is.
+Another kind of workers (a cluster) is another class with these three methods.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import connection, forkserver, get_context, parent_process, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from mdmt.errors import ending, summarise
+from mdmt.experiments.config import RunConfig
+
+if TYPE_CHECKING:
+    from mdmt.learner import Learner
+
+PATIENCE = 10.0  # seconds that a stopped process has to leave its checkpoint
+INTERVAL = 0.5  # seconds between two reports of progress
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: its record, or the reason why there is none."""
+
+    config: RunConfig
+    record: dict[str, Any] | None
+    reason: str = ""
+    read: bool = False  # it was finished before
+
+
+@dataclass(frozen=True)
+class Event:
+    """A run has started, is at some place (`task 3/5`), or warns of something."""
+
+    config: RunConfig
+    text: str
+    kind: Literal["start", "progress", "warning"] = "progress"
+
+
+class Workers(Protocol):
+    """Does runs, at most `slots` at a time."""
+
+    @property
+    def slots(self) -> int: ...
+
+    def start(self, config: RunConfig) -> None:
+        """Begin a run; only while fewer than `slots` are going on."""
+
+    def next(self) -> Event | Outcome:
+        """Wait for what a run says next; its outcome is the last."""
+
+    def stop(self) -> None:
+        """End the runs that are going on; each leaves a checkpoint."""
+
+
+@dataclass
+class _Run:
+    """A run that is going on in a process."""
+
+    config: RunConfig
+    process: BaseProcess
+    outcome: Outcome | None = None
+
+
+class Processes:
+    """Workers that are processes of this machine, a new one for each run: memory does not grow with their number.
+
+    They are forked from a process that has loaded torch and done nothing else.
+    """
+
+    def __init__(
+        self,
+        out: str | Path,
+        count: int | Literal["auto"] = "auto",
+        *,
+        threads: int = 1,
+        fresh: bool = False,
+        every: int | str | None = None,
+    ) -> None:
+        self.slots = process_count(count, threads)
+        self.arguments = (str(out), fresh, every)
+        self.running: dict[Connection, _Run] = {}
+        self.context = get_context("forkserver")
+        self.context.set_forkserver_preload(["mdmt.experiments.run"])
+
+    def start(self, config: RunConfig) -> None:
+        """Begin a run in a process of its own."""
+        _start_server()
+        ours, theirs = self.context.Pipe(duplex=False)
+        process = self.context.Process(
+            target=_work, args=(theirs, config, *self.arguments, dict(os.environ)), daemon=True
+        )
+        process.start()
+        theirs.close()  # so that the pipe ends when the process does
+        self.running[ours] = _Run(config, process)
+
+    def next(self) -> Event | Outcome:
+        """Wait for a message of any process; the outcome of a run when its process has exited."""
+        while True:
+            pipe, *_ = connection.wait(list(self.running))
+            assert isinstance(pipe, Connection)
+            try:
+                message = pipe.recv()
+            except (EOFError, OSError):
+                return self._close(pipe)
+            if isinstance(message, Event):
+                return message
+            self.running[pipe].outcome = message
+
+    def _close(self, pipe: Connection) -> Outcome:
+        run = self.running.pop(pipe)
+        run.process.join()
+        code = run.process.exitcode or 0
+        pipe.close()
+        run.process.close()
+        return run.outcome or Outcome(run.config, None, f"its process {ending(code)}")
+
+    def stop(self) -> None:
+        """End the processes: politely, then not."""
+        for run in self.running.values():
+            run.process.terminate()
+        until = time.monotonic() + PATIENCE
+        for pipe, run in self.running.items():
+            run.process.join(max(0.0, until - time.monotonic()))
+            if run.process.is_alive():
+                run.process.kill()
+                run.process.join()
+            pipe.close()
+        self.running.clear()
+
+
+def process_count(count: int | Literal["auto"], threads: int = 1) -> int:
+    """How many processes: with `auto`, as many as the cores have room for."""
+    if count != "auto":
+        return count
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // threads)
+
+
+def _start_server() -> None:
+    """Start the process that others are forked from, deaf to Ctrl-C while it loads: it ends when this one does."""
+    resource_tracker.ensure_running()  # first, since it unblocks what is blocked
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _work(
+    pipe: Connection,
+    config: RunConfig,
+    out: str,
+    fresh: bool,
+    every: int | str | None,
+    environment: dict[str, str],
+) -> None:
+    """Do a run in this process. Ctrl-C is its parent's affair, which sends SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.environ.clear()
+    os.environ.update(environment)  # the process it was forked from has an older one
+    reporter = _Reporter(pipe, config)
+    try:
+        from mdmt.experiments.run import run
+
+        record = run(
+            config,
+            out,
+            fresh=fresh,
+            every=every,
+            on_step=reporter.step,
+            on_image=reporter.image,
+            tell=reporter.warn,
+        )
+        reporter.send(Outcome(config, record))
+    except Exception as error:
+        if os.environ.get("MDMT_TRACEBACK"):
+            traceback.print_exc()
+        reporter.send(Outcome(config, None, summarise(error)))
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Reporter:
+    """Tells the parent, through a pipe, where a run is."""
+
+    def __init__(self, pipe: Connection, config: RunConfig) -> None:
+        self.pipe = pipe
+        self.config = config
+        self.last_report = 0.0
+
+    def step(self, learner: Learner) -> None:
+        """After every step of learning."""
+        self._report(f"task {learner.current + 1}/{learner.recorder.stream_length}")
+
+    def image(self, done: int, total: int) -> None:
+        """After some images were decoded."""
+        self._report(f"decoding images: {done:,} of {total:,}")
+
+    def warn(self, text: str) -> None:
+        """What a person should know."""
+        self.send(Event(self.config, text, "warning"))
+
+    def _report(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self.last_report >= INTERVAL:
+            self.send(Event(self.config, text))
+            self.last_report = now
+
+    def send(self, message: Event | Outcome) -> None:
+        """Send a message; where nobody listens any more, the run is still to leave its checkpoint."""
+        with suppress(BrokenPipeError):
+            self.pipe.send(message)

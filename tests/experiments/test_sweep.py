@@ -1,0 +1,96 @@
+"""The queue, with workers of another kind: it needs no processes to be tried."""
+
+from collections import deque
+
+import pytest
+
+from mdmt.errors import Mistake
+from mdmt.experiments.config import folder_of
+from mdmt.experiments.resolve import resolve
+from mdmt.experiments.store import RunFolder
+from mdmt.experiments.sweep import sweep
+from mdmt.experiments.workers import Event, Outcome
+from support.run_folders import leave
+
+
+class Here:
+    """Workers that finish runs in the order in which they were started; those of van fail."""
+
+    def __init__(self, slots):
+        self.slots = slots
+        self.started, self.messages = [], deque()
+        self.running = self.most = 0
+        self.stopped = False
+
+    def start(self, config):
+        self.started.append((config.label, config.seed))
+        self.running += 1
+        self.most = max(self.most, self.running)
+        self.messages.append(Event(config, "task 1/1"))
+        failed = config.method == "van"
+        self.messages.append(Outcome(config, None if failed else {"seed": config.seed}, "no luck" if failed else ""))
+
+    def next(self):
+        message = self.messages.popleft()
+        self.running -= isinstance(message, Outcome)
+        return message
+
+    def stop(self):
+        self.stopped = True
+
+
+def configs_of(*methods, seeds=(1, 2)):
+    return [resolve("permuted-digits", method, tasks=1, seed=seed) for seed in seeds for method in methods]
+
+
+def test_workers_of_another_kind_do_all_runs_and_a_failure_stops_none(tmp_path):
+    workers, events = Here(2), []
+    outcomes = list(sweep(configs_of("van", "er"), tmp_path, workers, events.append))
+    assert workers.started == [("van", 1), ("er", 1), ("van", 2), ("er", 2)]
+    assert workers.most == 2
+    assert workers.stopped
+    assert [(o.config.label, o.config.seed, o.record, o.reason) for o in outcomes] == [
+        ("van", 1, None, "no luck"), ("er", 1, {"seed": 1}, ""), ("van", 2, None, "no luck"), ("er", 2, {"seed": 2}, ""),
+    ]  # fmt: skip
+    assert [event.kind for event in events[:3]] == ["start", "start", "progress"]
+    assert len(events) == 8
+
+
+def test_finished_runs_are_read_first_and_need_no_workers(tmp_path):
+    leave(tmp_path, "er", 2, tasks=1)
+    record = RunFolder(folder_of(configs_of("er")[1], tmp_path)).record
+    workers, unused = Here(1), Here(1)
+    first, second = sweep(configs_of("er"), tmp_path, workers)
+    assert (first.config.seed, first.read, first.record) == (2, True, record)
+    assert (second.config.seed, second.read) == (1, False)
+    assert workers.started == [("er", 1)]
+    assert [o.read for o in sweep(configs_of("er", seeds=[2]), tmp_path, unused)] == [True]
+    assert unused.started == []
+    assert [o.read for o in sweep(configs_of("er", seeds=[2]), tmp_path, Here(1), fresh=True)] == [False]
+
+
+def test_variants_that_name_the_same_run_share_it(tmp_path):
+    usual = configs_of("er")[0].lr
+    configs = configs_of("er", f"er[lr={usual}]", seeds=[1])
+    assert configs[0].hash == configs[1].hash
+    workers = Here(2)
+    outcomes = list(sweep(configs, tmp_path, workers))
+    assert workers.started == [("er", 1)]
+    assert [(o.config.label, o.record) for o in outcomes] == [("er", {"seed": 1}), (f"er[lr={usual}]", {"seed": 1})]
+
+
+def test_whatever_ends_the_loop_early_stops_the_workers(tmp_path):
+    workers = Here(1)
+    outcomes = sweep(configs_of("er"), tmp_path, workers)
+    next(outcomes)
+    assert not workers.stopped
+    outcomes.close()
+    assert workers.stopped
+
+
+def test_data_that_is_missing_is_a_mistake_before_any_run(tmp_path):
+    workers = Here(1)
+    config = resolve("split-cifar", "van", data=str(tmp_path / "nowhere"))
+    with pytest.raises(Mistake, match="cifar100 is not in"):
+        list(sweep([config], tmp_path, workers))
+    assert workers.started == []
