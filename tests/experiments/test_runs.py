@@ -148,7 +148,7 @@ def test_a_narrow_screen_shows_all_columns(out, capsys, monkeypatch):
 
 def test_nothing_there(tmp_path, capsys):
     assert "no runs in" in printed(capsys, "runs", "list", tmp_path).out
-    assert "is no folder" in printed(capsys, "runs", "list", tmp_path / "none", code=2).err
+    assert "is not a folder" in printed(capsys, "runs", "list", tmp_path / "none", code=2).err
 
 
 # Showing.
@@ -224,7 +224,7 @@ def test_remove_asks_and_takes_empty_folders_along(out, capsys, monkeypatch):
 def test_remove_without_an_answer_is_one_line(out, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     place = folder(out, "er")
-    assert f"mdmt: {place} stays: nobody answered" in printed(capsys, "runs", "remove", place, code=2).err
+    assert f"mdmt: {place} was not removed: nobody answered" in printed(capsys, "runs", "remove", place, code=2).err
     assert (place / "config.json").exists()
 
 

@@ -1,4 +1,4 @@
-"""`mdmt list`: the methods, benchmarks and presets there are."""
+"""`mdmt list`: methods, benchmarks and presets."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import typer
 
-from mdmt.cli import options
+from mdmt.cli.options import Json
 
 app = typer.Typer(help="List methods, benchmarks and presets.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("methods")
-def list_methods(json: options.Json = False) -> None:
+def list_methods(json: Json = False) -> None:
     """List the methods with their settings and defaults."""
     from mdmt.methods import METHODS
 
@@ -28,7 +28,7 @@ def list_methods(json: options.Json = False) -> None:
 
 
 @app.command("benchmarks")
-def list_benchmarks(json: options.Json = False) -> None:
+def list_benchmarks(json: Json = False) -> None:
     """List the benchmarks."""
     from mdmt.benchmarks import BENCHMARKS
 
@@ -39,7 +39,7 @@ def list_benchmarks(json: options.Json = False) -> None:
 
 
 @app.command("presets")
-def list_presets(json: options.Json = False) -> None:
+def list_presets(json: Json = False) -> None:
     """List the default hyper-parameters with their sources."""
     from mdmt.experiments.presets import COLUMNS, cells
     from mdmt.methods import METHODS
@@ -55,19 +55,19 @@ def list_presets(json: options.Json = False) -> None:
     from rich.table import Table
 
     table = Table("method", "setting", *COLUMNS, box=None, header_style="bold")
-    for name, of_benchmark in rows.items():
-        for key in next(iter(of_benchmark.values())):
-            found = (of_benchmark[benchmark][key] for benchmark in COLUMNS)
-            table.add_row(name, key, *(f"{cell['value']} {cell['source'][0]}" for cell in found))
-            name = ""
+    for name, presets in rows.items():
+        for number, key in enumerate(presets[COLUMNS[0]]):
+            cells_of_key = [presets[benchmark][key] for benchmark in COLUMNS]
+            texts = [f"{cell['value']} {cell['source'][0]}" for cell in cells_of_key]
+            table.add_row("" if number else name, key, *texts)
     Console().print(table, "p published, s script (the programs behind the published numbers), o ours")
 
 
-def _preset_cells(found: dict[str, Any], method: Any) -> dict[str, Any]:
+def _preset_cells(cells: dict[str, Any], method: Any) -> dict[str, Any]:
     """The cells that matter to a method."""
     settings = {"batch", "epochs", "lr", *method().arguments}
     settings |= {"memory", "policy"} if method.uses_memory else set()
-    return {key: cell._asdict() for key, cell in found.items() if key in settings}
+    return {key: cell._asdict() for key, cell in cells.items() if key in settings}
 
 
 def _first_line(thing: object) -> str:

@@ -1,4 +1,4 @@
-"""`mdmt cost`: what methods cost in time and bytes."""
+"""`mdmt cost`: time and memory per method."""
 
 from __future__ import annotations
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from mdmt.cli.options import Json, Quiet
+from mdmt.cli.progress import DownloadBar
 from mdmt.errors import Mistake
-
-if TYPE_CHECKING:
-    from mdmt.data.download import Progress
 
 app = typer.Typer(help="List, fetch and verify data sets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -62,9 +59,9 @@ def fetch(
 
     folder = data_folder(data)
     before = status(name, folder).state
-    with _progress(quiet or json) as progress:
+    with DownloadBar(quiet or json) as bar:
         try:
-            fetch_one(name, folder, progress, base=from_)
+            fetch_one(name, folder, bar.step, base=from_)
         except KeyboardInterrupt:
             raise Mistake("interrupted; run the same command again to continue") from None
     row = _row(name, status(name, folder))
@@ -138,38 +135,6 @@ def _row(name: str, status: Status) -> dict[str, Any]:
 
 def _size(row: dict[str, Any]) -> str:
     return ("" if row["exact"] else "about ") + f"{row['size'] / 1e6:,.1f} MB to download"
-
-
-class _progress:
-    """Bytes of each file and the time left on stderr; without a terminal, one line per file."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-        self.rows: dict[str, Any] = {}
-
-    def __enter__(self) -> Progress | None:
-        if self.quiet:
-            return None
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-        self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self.bar.start()
-        return self._step
-
-    def _step(self, file: str, done: int, total: int | None) -> None:
-        if file not in self.rows:
-            self.rows[file] = self.bar.add_task(file, total=total)
-            if self.bar.disable:
-                size = "" if total is None else f", {total / 1e6:,.1f} MB"
-                print(f"{file}{size}" + (f", continuing at {done / 1e6:,.1f} MB" if done else ""), file=sys.stderr)
-        self.bar.update(self.rows[file], completed=done, total=total)
-
-    def __exit__(self, *_: object) -> None:
-        if not self.quiet:
-            self.bar.stop()
 
 
 def _print_json(content: Any) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import typer
 
-from mdmt.cli import options
+from mdmt.cli.options import Json
 from mdmt.errors import ending
 
 NETWORKS = ("mlp", "reduced_resnet18", "resnet18")
@@ -51,7 +51,7 @@ class Check:
     output: str = ""
 
 
-def doctor(json: options.Json = False) -> None:
+def doctor(json: Json = False) -> None:
     """Describe this machine and test each network. Paste it into a bug report."""
     about: dict[str, Any] = {"versions": versions(), "machine": machine(), **places()}
     if not json:

@@ -1,4 +1,4 @@
-"""`mdmt report` and `mdmt watch`: what runs found, on one page."""
+"""`mdmt report`, `mdmt watch`, and the figures of `mdmt reproduce`."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:
 
     studies, _ = read_studies(RunFolder(run) for run in runs)
     if len(studies) != 1:
-        raise Mistake(f"{name}: " + ("its methods must have one kind of head" if studies else "no run finished"))
+        reason = "its methods must have one kind of head" if studies else "no run finished"
+        raise Mistake(f"{name}: {reason}")
     (figures,) = figures_of(studies, cache, compute=name in ("fig5", "fig6"))
     place.mkdir(parents=True, exist_ok=True)
     parts = [part for part in FIGURES[name].files if part in figure_names(figures)]
@@ -121,7 +122,7 @@ def _folder(runs: str) -> Path:
     _check()
     folder = Path(runs)
     if not folder.is_dir():
-        raise Mistake(f"{runs} is not a folder of runs")
+        raise Mistake(f"{runs} is not a folder: give one that holds runs")
     return folder
 
 

@@ -10,7 +10,7 @@ import typer
 
 from mdmt.cli.options import Method, RunOptions
 from mdmt.cli.process import in_child
-from mdmt.cli.progress import Progress, tell
+from mdmt.cli.progress import LiveTable, RunBar, tell
 from mdmt.errors import Mistake, Stopped, go_on
 from mdmt.words import count
 
@@ -67,7 +67,7 @@ def _learn_here(config: RunConfig, options: RunOptions, log: bool) -> tuple[Row,
     from mdmt.experiments.run import run as run_one
 
     folder = folder_of(config, options.out)
-    with Progress(f"{config.label}, seed {config.seed}", options.silent) as progress:
+    with RunBar(f"{config.label}, seed {config.seed}", options.silent) as progress:
         record = run_one(
             config,
             options.out,
@@ -103,16 +103,15 @@ def run_all(
     """Do the runs of each variant while stderr says how far they are: a row for each, and what failed."""
     import mdmt.experiments.comparison as comparison
     from mdmt.checkpoints import parse_every
-    from mdmt.cli.live import Live
 
     if options.checkpoint_every is not None:
         parse_every(options.checkpoint_every)  # refused here, not by every worker
     labels = [seeds[0].label for seeds in configs]
     try:
-        with Live(labels, len(configs[0]), options.silent) as live:
+        with LiveTable(labels, len(configs[0]), options.silent) as table:
 
             def after_run(outcome: Outcome, row: Row | None) -> None:
-                live.outcome(outcome, row)
+                table.outcome(outcome, row)
                 if on_outcome is not None:
                     on_outcome(outcome)
 
@@ -122,7 +121,7 @@ def run_all(
                 options.worker_count,
                 every=options.checkpoint_every,
                 fresh=options.fresh,
-                on_event=live.event,
+                on_event=table.event,
                 on_outcome=after_run,
             )
     except KeyboardInterrupt:

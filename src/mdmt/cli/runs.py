@@ -1,4 +1,4 @@
-"""`mdmt runs`: the runs that lie in a folder, listed, shown, removed."""
+"""`mdmt runs`: list, show and remove runs; `mdmt rerun`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from mdmt.cli import options
+from mdmt.cli.options import Data, Json, Out, Quiet, Run, Weights
 from mdmt.cli.process import in_child
-from mdmt.cli.progress import Progress, tell
+from mdmt.cli.progress import RunBar, tell
 from mdmt.errors import Mistake
 
 app = typer.Typer(help="List, show and remove runs.", no_args_is_help=True, rich_markup_mode=None)
@@ -18,7 +18,7 @@ app = typer.Typer(help="List, show and remove runs.", no_args_is_help=True, rich
 @app.command("list")
 def list_(
     out: Annotated[str, typer.Argument(help="The folder to search.")] = "runs",
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """List the runs in a folder with state, A_T, seconds, size and path."""
     from pathlib import Path
@@ -26,25 +26,25 @@ def list_(
     from mdmt.experiments.store import find_runs
 
     if not Path(out).is_dir():
-        raise Mistake(f"{out} is no folder: the runs lie where --out said, by default in runs")
-    found = [run.describe() for run in find_runs(out)]
-    found.sort(key=lambda run: (run["benchmark"] is None, *(str(run[key]) for key in ("benchmark", "label", "path"))))
+        raise Mistake(f"{out} is not a folder: runs are where --out put them, by default in runs")
+    runs = [run.describe() for run in find_runs(out)]
+    runs.sort(key=lambda run: (run["benchmark"] is None, *(str(run[key]) for key in ("benchmark", "label", "path"))))
     if json:
-        print(dumps({"runs": found}))
+        print(dumps({"runs": runs}))
         return
-    if not found:
+    if not runs:
         print(f"no runs in {out}")
         return
     from mdmt.report.runs import list_runs
 
-    list_runs(found, out)
+    list_runs(runs, out)
 
 
 @app.command()
 def show(
-    run: options.Run,
-    out: options.Out = "runs",
-    json: options.Json = False,
+    run: Run,
+    out: Out = "runs",
+    json: Json = False,
     csv: Annotated[
         bool, typer.Option("--csv", help="Print the step log: task, step, loss, gradient, seconds.")
     ] = False,
@@ -72,7 +72,7 @@ def show(
 @app.command()
 def remove(
     runs: Annotated[list[str], typer.Argument(help="Runs: their folders, or parts of their paths.")],
-    out: options.Out = "runs",
+    out: Out = "runs",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Remove runs. A run that a process is working on is refused."""
@@ -86,37 +86,37 @@ def remove(
                 continue
         except typer.Abort:
             typer.echo(err=True)  # the question's line ends here
-            raise Mistake(f"{folder} stays: nobody answered; --yes removes without asking") from None
+            raise Mistake(f"{folder} was not removed: nobody answered; --yes removes without asking") from None
         folder.remove()
         print(f"removed {folder}")
 
 
 def rerun(
-    run: options.Run,
-    out: options.Out = "runs",
-    data: options.Data = None,
-    weights: options.Weights = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
+    run: Run,
+    out: Out = "runs",
+    data: Data = None,
+    weights: Weights = None,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Repeat a run and check that it is bit-identical. It works in a temporary folder."""
+    in_child(lambda: _rerun(run, out, data, weights, json, quiet))
 
-    def work() -> None:
-        from mdmt.experiments.rerun import rerun as run_again
-        from mdmt.experiments.store import find_run
 
-        folder = find_run(run, out)
-        with Progress(f"again: {folder}", quiet or json) as progress:
-            answer = run_again(
-                folder, data=data, weights=weights, on_step=progress.step, on_image=progress.image, tell=tell
-            )
-        if json:
-            print(dumps(answer))
-        else:
-            print(answer["answer"])
-            for name, (then, now) in answer["versions"].items():
-                print(f"{name} was {then}, is {now}: bits may differ between them")
-        if not answer["same"]:
-            raise typer.Exit(1)
+def _rerun(run: str, out: str, data: str | None, weights: str | None, json: bool, quiet: bool) -> None:
+    from mdmt.experiments.rerun import rerun as run_again
+    from mdmt.experiments.store import find_run
 
-    in_child(work)
+    folder = find_run(run, out)
+    with RunBar(f"again: {folder}", quiet or json) as progress:
+        answer = run_again(
+            folder, data=data, weights=weights, on_step=progress.step, on_image=progress.image, tell=tell
+        )
+    if json:
+        print(dumps(answer))
+    else:
+        print(answer["answer"])
+        for name, (then, now) in answer["versions"].items():
+            print(f"{name} was {then}, is {now}: bits may differ between versions")
+    if not answer["same"]:
+        raise typer.Exit(1)

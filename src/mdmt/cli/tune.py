@@ -1,4 +1,4 @@
-"""`mdmt tune`: settings chosen on held-out tasks."""
+"""`mdmt tune`: choose settings on held-out tasks."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _print(rows: list[Row], options: RunOptions, method: str) -> None:
     columns = [*keys, f"A_{tasks} (%)", f"F_{tasks}", "seconds"]
     console.print(rich_table(Grid(columns, lines), console.width))
     chosen = [*(options.set or []), *(f"{key}={value}" for key, value in best.items())]
-    console.print(Text("the best, on the tasks that runs are measured on:"))
+    console.print(Text("to run the benchmark itself with the best settings:"))
     flags = " ".join(f"--set {quote(text)}" for text in chosen)
     for key, value in options.of_every_run.items():
         if key != "tasks" and value is not None and (key, value) != ("threads", 1):  # tasks: of the held-out ones

@@ -77,7 +77,7 @@ def measure(config: RunConfig, stream: Stream, steps: int = 10) -> Row:
 def _small(stream: Stream, config: RunConfig, steps: int) -> Stream:
     """The stream with as many examples as fill the memory and, in the last task, as are timed; nothing to evaluate."""
     memory, tasks = config.memory, len(stream)
-    made = []
+    small = []
     for number, task in enumerate(stream, 1):
         kept = memory["per_class"] * len(task.classes) if "per_class" in memory else -(-memory["size"] // tasks)
         count = max(kept, config.batch) if number < tasks else (WARM_UP + steps) * config.batch
@@ -86,8 +86,8 @@ def _small(stream: Stream, config: RunConfig, steps: int) -> Stream:
             index = index[torch.arange(count) % len(index)]  # over again, where there are not as many
         part = copy.copy(task)
         part.train, part.test = task.train.subset(index), None
-        made.append(part)
-    return replace(stream, tasks=made)
+        small.append(part)
+    return replace(stream, tasks=small)
 
 
 def quick_before(last: int, method: type[Method]) -> type[Method]:

@@ -16,28 +16,30 @@ Point = dict[str, Any]
 
 
 def parse_grids(texts: list[str], usual: dict[str, tuple[Any, ...]], fixed: set[str]) -> dict[str, tuple[Any, ...]]:
-    """The values of each setting to try: those given as key=a,b,c, the usual ones of a key given alone, or all usual ones.
+    """The values to try of each setting: key=a,b,c lists them, a key alone stands for its usual ones.
 
-    A setting that is fixed to one value is not tried; one that is given twice has the values of both.
+    Without any text these are the usual values of all settings but the fixed ones. A setting that is named
+    twice has the values of both.
 
     >>> parse_grids(["lr=0.1,0.3", "scale", "lr=1"], {"scale": (20, 24)}, set())
     {'lr': ('0.1', '0.3', '1'), 'scale': (20, 24)}
     """
-    asked: dict[str, tuple[Any, ...]] = {}
+    grids: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         key, equals, values = (part.strip() for part in text.partition("="))
-        given = tuple(value.strip() for value in values.split(",") if value.strip()) if equals else usual.get(key, ())
-        asked[key] = tuple(dict.fromkeys((*asked.get(key, ()), *given)))
-        if not given:
-            having = f", or one of {', '.join(usual)} alone" if usual else ""
-            raise Mistake(f"--grid {text}: write it as key=a,b,c{having}")
+        listed = tuple(value.strip() for value in values.split(",") if value.strip())
+        added = listed if equals else usual.get(key, ())
+        if not added:
+            alone = f", or one of {', '.join(usual)} alone" if usual else ""
+            raise Mistake(f"--grid {text}: write it as key=a,b,c{alone}")
         if key in fixed:
             raise Mistake(f"--grid {text}: {key} is set to one value already")
-    return asked or {key: values for key, values in usual.items() if key not in fixed}
+        grids[key] = tuple(dict.fromkeys((*grids.get(key, ()), *added)))
+    return grids or {key: values for key, values in usual.items() if key not in fixed}
 
 
 def points_of(grids: dict[str, tuple[Any, ...]], count: int | None, seed: int) -> list[Point]:
-    """Every point of the product of the grids, or so many drawn from them by the seed, in the product's order.
+    """All points of the grids, or `count` of them drawn by the seed, in the order of the product.
 
     >>> points_of({"lr": (0.1, 0.3), "scale": (20,)}, None, 1)
     [{'lr': 0.1, 'scale': 20}, {'lr': 0.3, 'scale': 20}]
@@ -51,7 +53,7 @@ def points_of(grids: dict[str, tuple[Any, ...]], count: int | None, seed: int) -
 def configs_of(
     benchmark: str, method: str, points: list[Point], seeds: range, settings: dict[str, str], **options: Any
 ) -> list[list[RunConfig]]:
-    """For each point the config of each seed: always on the held-out tasks."""
+    """For each point the config of each seed, on the held-out tasks."""
     return [
         [
             resolve(benchmark, method, seed=seed, settings={**settings, **point}, cross_validation=True, **options)
@@ -62,6 +64,6 @@ def configs_of(
 
 
 def ranked(rows: list[Row | None], points: list[Point], seeds: int) -> list[Row]:
-    """The rows of the points that finished, the best mean accuracy first; those that lack a seed stand behind."""
+    """The rows of the points that finished, the most accurate first, those that lack a seed last."""
     finished = [replace(row, settings=point) for point, row in zip(points, rows, strict=True) if row is not None]
     return sorted(finished, key=lambda row: (len(row.seeds) < seeds, -row.accuracy))
