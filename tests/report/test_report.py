@@ -488,6 +488,12 @@ def test_what_only_reads_runs_loads_no_torch(tmp_path):
     assert watched.stdout == "True False\n"
 
 
+def test_the_engine_knows_no_report():
+    sources = {path.name: path.read_text() for path in Path(comparison.__file__).parent.glob("*.py")}
+    assert {"comparison.py", "paper.py", "store.py"} <= set(sources)
+    assert [name for name, text in sources.items() if "mdmt.report" in text or "mdmt.cli" in text] == []
+
+
 def test_a_figure_of_the_paper_from_finished_runs(tmp_path, capsys):
     runs, to = tmp_path / "runs", tmp_path / "figures"
     shown = split_methods(paper.FIGURES["fig3"].methods)
