@@ -177,9 +177,9 @@ def test_nothing_is_forked_where_torch_is_loaded(tmp_path, monkeypatch):
 
 FLOOD = """
 import os, signal
-from mdmt.experiments.run import asked_to_stop
+from mdmt.experiments.run import stop_request
 
-with asked_to_stop():
+with stop_request():
     flood = os.fork()
     if flood == 0:
         for _ in range(100_000):

@@ -190,7 +190,7 @@ def test_a_damaged_newest_checkpoint_costs_only_the_steps_since_the_one_before(d
     else:
         victim.write_bytes(data[: len(data) // 2] if "truncated" in damage else b"")
     told = []
-    record = done(config, tmp_path / "out", tell=told.append)
+    record = done(config, tmp_path / "out", warn=told.append)
     assert essence(record) == essence(straight)
     assert len(told) == 1
     assert victim.name in told[0]

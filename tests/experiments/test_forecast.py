@@ -10,9 +10,8 @@ from mdmt import backbones
 from mdmt.cli.app import main
 from mdmt.errors import Stopped
 from mdmt.experiments.config import folder_of
-from mdmt.experiments.forecast import Forecast
 from mdmt.experiments.resolve import resolve
-from mdmt.experiments.run import run
+from mdmt.experiments.run import Forecast, run
 from mdmt.experiments.sweep import sweep
 from support.helpers import small_stream
 
@@ -75,7 +74,7 @@ def test_run_tells_it_with_its_name(clock, tmp_path):
             raise Stopped
 
     with pytest.raises(Stopped):
-        run(config, tmp_path, on_step=stop, tell=told.append)
+        run(config, tmp_path, on_step=stop, warn=told.append)
     assert len(told) == 1
     assert told[0].startswith("permuted-digits, van, seed 1234 will take about ")
 

@@ -1,5 +1,8 @@
 """Every preset cell of the published benchmarks against a literal table of the protocol."""
 
+import hashlib
+import json
+
 import pytest
 
 from mdmt.experiments.presets import cells
@@ -74,3 +77,18 @@ def test_the_policy_of_the_memory_is_a_setting():
         assert resolve("permuted-digits", method, tasks=3, settings={"policy": policy}).memory == memory
     with pytest.raises(ValueError, match="policy=Heap: must be one of Ring, Reservoir, AtTaskEnd"):
         resolve("permuted-digits", "er", settings={"policy": "Heap"})
+
+
+DIGESTS = {  # of every cell on every benchmark, as release 0.1.0 has them: other values would be other runs
+    "joint": "d705cb85402f", "van": "f9741ede8c95", "ewc": "059ce0efda2b", "mas": "cb2cc344e561",
+    "rwalk": "321ef90118b5", "pi": "ac2fbb04b6c0", "mer": "d21717b584fa", "gem": "decdca56ea09",
+    "a-gem": "3504c5d1987b", "er": "6ebee47afd90", "mega": "3504c5d1987b", "mdmt-r": "74f11927ab04",
+    "my:Own": "14782fe787a2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", DIGESTS)
+def test_every_cell_stays(method):
+    benchmarks = (*BENCHMARKS, "permuted-digits", "split-digits", "folder")
+    found = {b: {key: list(cell) for key, cell in cells(b, method).items()} for b in benchmarks}
+    assert hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:12] == DIGESTS[method], found

@@ -136,6 +136,6 @@ def test_a_damaged_record_is_told_and_the_run_done_again(finished, tmp_path, cap
     assert main(["rerun", str(finished)]) == 2
     assert f"{finished} has a damaged record.json: finish it first" in capsys.readouterr().err
     told = []
-    again = run(RunFolder(finished).config, tmp_path, tell=told.append)
+    again = run(RunFolder(finished).config, tmp_path, warn=told.append)
     assert told == [f"{finished / 'record.json'} is damaged: the run is done again"]
     assert again["weights_sha256"] == json.loads(whole)["weights_sha256"]

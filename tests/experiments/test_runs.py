@@ -275,15 +275,13 @@ def test_event_files_hold_loss_and_accuracies(tmp_path, monkeypatch, capsys):
 
 
 def test_events_of_a_task_are_there_when_the_next_begins(tmp_path, monkeypatch):
-    from mdmt.experiments.tensorboard import also
-
     def stop(learner):
         if learner.current == 1 and learner.step_in_task == 2:
             raise Enough
 
     config, place = small_run(monkeypatch, tmp_path)
     with pytest.raises(Enough):
-        run(config, tmp_path, on_step=also(folder_of(config, tmp_path), stop))
+        run(config, tmp_path, events=True, on_step=stop)
     found = scalars(place / "tensorboard")
     assert [step for step, _ in found["loss"]] == [1, 2, 3, 4]
     assert [step for step, _ in found["A_t"]] == [1]

@@ -9,9 +9,9 @@ import mdmt.experiments.run
 from mdmt import benchmarks
 from mdmt.cli.app import main
 from mdmt.experiments.config import RunConfig
+from mdmt.experiments.presets import SPACES
 from mdmt.experiments.resolve import resolve, stream_for
 from mdmt.experiments.run import run
-from mdmt.experiments.spaces import SPACES
 from mdmt.experiments.workers import Outcome
 from mdmt.methods import METHODS
 from support.formats import write_awa, write_cifar, write_cub, write_mnist

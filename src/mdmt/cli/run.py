@@ -51,8 +51,7 @@ def _run(options: RunOptions, method: str, log: str | None) -> None:
         row, record = _learn_here(configs[0], options, log is not None)
     else:
         row, record = _learn_in_workers(configs, options)
-    if log:
-        for config in configs:
+        for config in configs if log else ():
             _write_events(folder_of(config, options.out))
     if options.json:
         print(dumps(row.to_json(cost=False)))
@@ -62,22 +61,22 @@ def _run(options: RunOptions, method: str, log: str | None) -> None:
 
 def _learn_here(config: RunConfig, options: RunOptions, log: bool) -> tuple[Row, dict[str, Any]]:
     """Do a run in this process, with its progress on stderr, and event files as it goes when asked for."""
-    from mdmt.experiments import comparison, tensorboard
+    from mdmt.experiments import comparison
     from mdmt.experiments.config import folder_of
     from mdmt.experiments.run import run as run_one
 
-    folder = folder_of(config, options.out)
     with RunBar(f"{config.label}, seed {config.seed}", options.silent) as progress:
         record = run_one(
             config,
             options.out,
             fresh=options.fresh,
             every=options.checkpoint_every,
-            on_step=tensorboard.also(folder, progress.step) if log else progress.step,
+            events=log,
+            on_step=progress.step,
             on_image=progress.image,
-            tell=tell,
+            warn=tell,
         )
-    return comparison.row_of([config], [record], [str(folder)]), record
+    return comparison.row_of([config], [record], [str(folder_of(config, options.out))]), record
 
 
 def _learn_in_workers(configs: list[RunConfig], options: RunOptions) -> tuple[Row, dict[str, Any]]:

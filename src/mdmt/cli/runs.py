@@ -110,7 +110,7 @@ def _rerun(run: str, out: str, data: str | None, weights: str | None, json: bool
     folder = find_run(run, out)
     with RunBar(f"again: {folder}", quiet or json) as progress:
         answer = run_again(
-            folder, data=data, weights=weights, on_step=progress.step, on_image=progress.image, tell=tell
+            folder, data=data, weights=weights, on_step=progress.step, on_image=progress.image, warn=tell
         )
     if json:
         print(dumps(answer))

@@ -1,9 +1,8 @@
-"""Every hyper-parameter that a run uses unless told otherwise, with its source.
+"""Every hyper-parameter that a run uses unless told otherwise, and what `mdmt tune` tries, with their sources.
 
-Sources: `published` (the paper), `script` (the public programs behind its numbers), `ours`. The digits have no published
-settings: theirs are those of Permuted MNIST and Split CIFAR, and are ours all the same. Three differ: MER's are small, since
-its published ones take days, and were not tuned; EWC's rate and strength were picked on seeds 2001 to 2004; PI's strength is
-one that an earlier trial found to stay finite.
+Sources: `published` (the paper), `script` (the public programs behind its numbers), `ours`. A benchmark
+that the paper does not have takes its settings from one that it has, but for those that are named; all
+of them are ours.
 """
 
 from __future__ import annotations
@@ -18,81 +17,179 @@ class Cell(NamedTuple):
     source: str
 
 
-COLUMNS = ("permuted-mnist", "split-cifar", "split-cub", "split-awa", "permuted-digits", "split-digits")
-P, S, O = "published", "script", "ours"  # noqa: E741
+MNIST = "permuted-mnist"
+CIFAR = "split-cifar"
+CUB = "split-cub"
+AWA = "split-awa"
+PUBLISHED = (MNIST, CIFAR, CUB, AWA)
 
-# A row: a setting, and for each benchmark its value; then the source of each, or one for the four published benchmarks.
+Row = dict[str, Cell]  # by benchmark
+
+
+def everywhere(source: str, value: Any) -> Row:
+    """One value on all the published benchmarks."""
+    return {benchmark: Cell(value, source) for benchmark in PUBLISHED}
+
+
+def by_benchmark(source: str, values: dict[str, Any]) -> Row:
+    """A value for each of the published benchmarks, from one source."""
+    return {benchmark: Cell(value, source) for benchmark, value in values.items()}
+
+
+LR = {MNIST: 0.1, CIFAR: 0.03, CUB: 0.03, AWA: 0.01}
+SMALLER_LR = {MNIST: 0.1, CIFAR: 0.03, CUB: 0.03, AWA: 0.003}
+WINDOW = {MNIST: 10, CIFAR: 50, CUB: 50, AWA: 50}
+
 # Settings that a method does not have are left out when it is made.
-COMMON: dict[str, tuple[tuple[Any, ...], str | tuple[str, ...]]] = {
-    "batch": ((10, 10, 10, 10, 10, 10), P),
-    "epochs": ((1, 1, 1, 1, 1, 1), P),
-    "memory": ((25, 13, 5, 20, 25, 13), S),
-    "policy": (("Ring", "Ring", "AtTaskEnd", "AtTaskEnd", "Ring", "Ring"), S),
-    "reference_batch": ((256, 256, 128, 128, 256, 64), S),
-    "lr": ((0.1, 0.03, 0.03, 0.01, 0.1, 0.03), O),
+COMMON: dict[str, Row] = {
+    "batch": everywhere("published", 10),
+    "epochs": everywhere("published", 1),
+    "memory": by_benchmark("script", {MNIST: 25, CIFAR: 13, CUB: 5, AWA: 20}),
+    "policy": by_benchmark("script", {MNIST: "Ring", CIFAR: "Ring", CUB: "AtTaskEnd", AWA: "AtTaskEnd"}),
+    "reference_batch": by_benchmark("script", {MNIST: 256, CIFAR: 256, CUB: 128, AWA: 128}),
+    "lr": by_benchmark("ours", LR),
 }
-OWN: dict[str, dict[str, tuple[tuple[Any, ...], str | tuple[str, ...]]]] = {
-    "joint": {"lr": ((0.1, 0.03, 0.03, 0.01, 0.1, 0.03), (O, S, S, O))},
-    "van": {"lr": ((0.03, 0.01, 0.03, 0.001, 0.03, 0.03), S)},
+OWN: dict[str, dict[str, Row]] = {
+    "joint": {
+        "lr": {
+            MNIST: Cell(0.1, "ours"),
+            CIFAR: Cell(0.03, "script"),
+            CUB: Cell(0.03, "script"),
+            AWA: Cell(0.01, "ours"),
+        }
+    },
+    "van": {"lr": by_benchmark("script", {MNIST: 0.03, CIFAR: 0.01, CUB: 0.03, AWA: 0.001})},
     "ewc": {
-        "lr": ((0.03, 0.03, 0.03, 0.003, 0.1, 0.03), S),
-        "strength": ((10.0, 10.0, 1.0, 100.0, 3.0, 10.0), S),
-        "window": ((10, 50, 50, 50, 10, 10), S),
+        "lr": by_benchmark("script", {MNIST: 0.03, CIFAR: 0.03, CUB: 0.03, AWA: 0.003}),
+        "strength": by_benchmark("script", {MNIST: 10.0, CIFAR: 10.0, CUB: 1.0, AWA: 100.0}),
+        "window": by_benchmark("script", WINDOW),
     },
     "mas": {
-        "lr": ((0.1, 0.03, 0.03, 0.003, 0.1, 0.03), S),
-        "strength": ((0.1, 0.1, 0.1, 1.0, 0.1, 0.1), S),
+        "lr": by_benchmark("script", SMALLER_LR),
+        "strength": by_benchmark("script", {MNIST: 0.1, CIFAR: 0.1, CUB: 0.1, AWA: 1.0}),
     },
     "rwalk": {
-        "lr": ((0.1, 0.03, 0.03, 0.003, 0.1, 0.03), S),
-        "strength": ((1.0, 1.0, 1.0, 10.0, 1.0, 1.0), S),
-        "window": ((10, 50, 50, 50, 10, 10), S),
+        "lr": by_benchmark("script", SMALLER_LR),
+        "strength": by_benchmark("script", {MNIST: 1.0, CIFAR: 1.0, CUB: 1.0, AWA: 10.0}),
+        "window": by_benchmark("script", WINDOW),
     },
     "pi": {
-        "lr": ((0.1, 0.01, 0.03, 0.003, 0.1, 0.03), S),
-        "strength": ((0.1, 0.1, 0.1, 1.0, 0.001, 0.001), S),
+        "lr": by_benchmark("script", {MNIST: 0.1, CIFAR: 0.01, CUB: 0.03, AWA: 0.003}),
+        "strength": by_benchmark("script", {MNIST: 0.1, CIFAR: 0.1, CUB: 0.1, AWA: 1.0}),
     },
     "mer": {  # the original has settings for MNIST alone; there its reservoir holds 5,120
-        "lr": ((0.03, 0.03, 0.03, 0.01, 0.03, 0.03), (S, O, O, O)),
-        "beta": ((0.03, 0.03, 0.03, 0.03, 0.3, 0.3), (S, O, O, O)),
-        "gamma": ((1.0, 1.0, 1.0, 1.0, 1.0, 1.0), (S, O, O, O)),
-        "replay": ((100, 10, 10, 10, 5, 5), (S, O, O, O)),
-        "batches": ((10, 1, 1, 1, 1, 1), (S, O, O, O)),
-        "batch": ((1, 1, 1, 1, 1, 1), (S, O, O, O)),
-        "policy": (("Reservoir",) * 6, S),
+        "lr": by_benchmark("ours", {CIFAR: 0.03, CUB: 0.03, AWA: 0.01}) | {MNIST: Cell(0.03, "script")},
+        "beta": everywhere("ours", 0.03) | {MNIST: Cell(0.03, "script")},
+        "gamma": everywhere("ours", 1.0) | {MNIST: Cell(1.0, "script")},
+        "replay": everywhere("ours", 10) | {MNIST: Cell(100, "script")},
+        "batches": everywhere("ours", 1) | {MNIST: Cell(10, "script")},
+        "batch": everywhere("ours", 1) | {MNIST: Cell(1, "script")},
+        "policy": everywhere("script", "Reservoir"),
     },
-    "gem": {"margin": ((0.5, 0.5, 0.5, 0.5, 0.5, 0.5), S)},
-    "a-gem": {"lr": ((0.1, 0.03, 0.03, 0.01, 0.1, 0.03), S)},
-    "er": {"policy": (("Reservoir",) * 6, S)},
-    "mega": {"lr": ((0.1, 0.03, 0.03, 0.01, 0.1, 0.03), S)},
+    "gem": {"margin": everywhere("script", 0.5)},
+    "a-gem": {"lr": by_benchmark("script", LR)},
+    "er": {"policy": everywhere("script", "Reservoir")},
+    "mega": {"lr": by_benchmark("script", LR)},
     "mdmt-r": {
-        "lr": ((0.1, 0.03, 0.03, 0.01, 0.1, 0.03), S),
-        "task_margin": ((0.1, 0.1, 0.4, 0.2, 0.1, 0.1), P),
-        "class_margin": ((0.01, 0.01, 0.05, 0.02, 0.01, 0.01), P),
-        "scale": ((32.0, 24.0, 20.0, 32.0, 32.0, 24.0), P),
+        "lr": by_benchmark("script", LR),
+        "task_margin": by_benchmark("published", {MNIST: 0.1, CIFAR: 0.1, CUB: 0.4, AWA: 0.2}),
+        "class_margin": by_benchmark("published", {MNIST: 0.01, CIFAR: 0.01, CUB: 0.05, AWA: 0.02}),
+        "scale": by_benchmark("published", {MNIST: 32.0, CIFAR: 24.0, CUB: 20.0, AWA: 32.0}),
     },
 }
+
+
+class Like(NamedTuple):
+    """A benchmark whose settings are those of another, but for some of all methods and some of each."""
+
+    benchmark: str
+    common: dict[str, Any]
+    own: dict[str, dict[str, Any]]
+
+
+# MER's are small, since its published ones take days, and were not tuned. EWC's rate and strength on
+# permuted-digits were picked on seeds 2001 to 2004. PI's strength is one that an earlier trial found to
+# stay finite.
+LIKE = {
+    "permuted-digits": Like(
+        MNIST,
+        {},
+        {
+            "ewc": {"lr": 0.1, "strength": 3.0},
+            "pi": {"strength": 0.001},
+            "mer": {"beta": 0.3, "replay": 5, "batches": 1},
+        },
+    ),
+    "split-digits": Like(
+        CIFAR,
+        {"reference_batch": 64},
+        {
+            "van": {"lr": 0.03},
+            "ewc": {"window": 10},
+            "rwalk": {"window": 10},
+            "pi": {"lr": 0.03, "strength": 0.001},
+            "mer": {"beta": 0.3, "replay": 5},
+        },
+    ),
+}
+COLUMNS = (*PUBLISHED, *LIKE)  # of `mdmt list presets`
 
 
 def cells(benchmark: str, method: str) -> dict[str, Cell]:
-    """The settings of a method on a benchmark, each with its source.
+    """The settings of a method on a benchmark, each with its source; elsewhere they are those of Split CIFAR.
 
     >>> cells("split-cub", "mdmt-r")["task_margin"]
     Cell(value=0.4, source='published')
+    >>> cells("split-digits", "mdmt-r")["scale"]
+    Cell(value=24.0, source='ours')
     """
-    column = COLUMNS.index(benchmark) if benchmark in COLUMNS else COLUMNS.index("split-cifar")
-    found = {}
-    for key, (values, sources) in {**COMMON, **OWN.get(method, {})}.items():
-        published = (sources,) * 4 if isinstance(sources, str) else sources
-        source = published[column] if benchmark in COLUMNS[:4] else O
-        found[key] = Cell(values[column], source)
-    return found
+    rows = {**COMMON, **OWN.get(method, {})}
+    if benchmark in PUBLISHED:
+        return {key: row[benchmark] for key, row in rows.items()}
+    like = LIKE.get(benchmark, Like(CIFAR, {}, {}))
+    values = {key: row[like.benchmark].value for key, row in rows.items()}
+    values |= {**like.common, **like.own.get(method, {})}
+    return {key: Cell(value, "ours") for key, value in values.items()}
 
 
 def preset(benchmark: str, method: str) -> dict[str, Any]:
-    """The values alone; a benchmark or method of one's own gets Split CIFAR's.
+    """The values alone.
 
     >>> preset("permuted-digits", "van")["lr"]
     0.03
     """
     return {key: cell.value for key, cell in cells(benchmark, method).items()}
+
+
+# What `mdmt tune` tries. The spaces of MDMT-R's margins and scale are in the paper's appendix. The paper
+# did not search learning rates and strengths, and took over those of A-GEM; these spaces have steps of
+# about 3 and of 10 around the presets.
+LR_SPACE = Cell((0.001, 0.003, 0.01, 0.03, 0.1, 0.3), "ours")
+STRENGTH_SPACE = Cell((0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), "ours")
+SPACES: dict[str, dict[str, Cell]] = {
+    **{method: {"lr": LR_SPACE} for method in ("joint", "van", "a-gem", "er", "mega")},
+    **{method: {"lr": LR_SPACE, "strength": STRENGTH_SPACE} for method in ("ewc", "mas", "rwalk", "pi")},
+    "gem": {"lr": LR_SPACE, "margin": Cell((0.0, 0.25, 0.5, 1.0), "ours")},
+    "mer": {
+        "lr": LR_SPACE,
+        "beta": Cell((0.03, 0.1, 0.3, 1.0), "ours"),
+        "gamma": Cell((0.1, 0.3, 1.0), "ours"),
+    },
+    "mdmt-r": {
+        "task_margin": Cell((0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), "published"),
+        "class_margin": Cell(tuple(n / 100 for n in range(1, 11)), "published"),
+        "scale": Cell(tuple(float(s) for s in range(12, 65, 4)), "published"),
+    },
+}
+
+
+def space(method: str, heads: str) -> dict[str, tuple[Any, ...]]:
+    """The values to try for each setting; of one's own method, for its learning rate.
+
+    One shared head has no task margin to try.
+
+    >>> {key: len(values) for key, values in space("mdmt-r", "shared").items()}
+    {'class_margin': 10, 'scale': 14}
+    """
+    spaces = SPACES.get(method, {"lr": LR_SPACE})
+    return {key: cell.value for key, cell in spaces.items() if (key, heads) != ("task_margin", "shared")}

@@ -1,16 +1,16 @@
-"""A run done again, and the first moment at which the two differ."""
+"""Repeat a run and find the first moment at which the two differ."""
 
 from __future__ import annotations
 
-import math
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from mdmt.errors import Mistake
-from mdmt.experiments.config import folder_of
+from mdmt.experiments.config import RunConfig, folder_of
 from mdmt.experiments.measurements import Step
 from mdmt.experiments.resolve import check_config, file_sha256
 from mdmt.experiments.run import run
@@ -21,6 +21,7 @@ from mdmt.words import count
 
 END = sys.maxsize  # the step after the last of a task
 Moments = dict[tuple[int, int, int, str], Any]  # task, step, order within the step, what: its value
+Difference = dict[str, Any]  # task, step, what, then, now
 
 
 def rerun(
@@ -30,79 +31,98 @@ def rerun(
     weights: str | None = None,
     on_step: OnStep | None = None,
     on_image: Callable[[int, int], None] | None = None,
-    tell: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Do a finished run again in a temporary folder and compare, in the order in which things happened.
+    """Repeat a finished run in a temporary folder and compare the two, moment by moment.
 
-    `data` and `weights` are for data and first weights that lie elsewhere now. Gives whether it is the same, the answer in
-    words, where it differs first, and the versions that are others now.
+    `data` and `weights` say where the data and the first weights lie now. Gives whether the bits are the
+    same, the answer in words, the first difference, and the versions that have changed.
     """
-    before = folder.finished_record
-    if before is None:
-        state = f"has a damaged {RECORD}" if folder.has(RECORD) else "is not finished"
-        raise Mistake(f"{folder} {state}: finish it first, with the command that began it")
-    config = replace(folder.config, data=data or folder.config.data, weights_file=weights or folder.config.weights_file)
-    check_config(config)
-    if config.weights_file is not None and file_sha256(config.weights_file) != config.weights:
-        raise Mistake(f"{config.weights_file} is not the file that the run started from: its content is another")
-    kept = folder.steps
+    config = _config(folder, data, weights)
+    before = folder.record
+    steps = folder.steps
     with tempfile.TemporaryDirectory(prefix="mdmt-rerun-") as place:
-        after = run(config, place, on_step=on_step, on_image=on_image, tell=tell)
-        again = RunFolder(folder_of(config, place)).steps
-    where = first_difference(moments(before, kept), moments(after, again))
-    if where is not None and where["step"] == END:
-        where["step"] = max((int(step) for task, step, *_ in again if task == where["task"]), default=0)
-    if where is None and before["weights_sha256"] != after["weights_sha256"]:
-        where = {"task": len(before["tasks"]), "step": None, "what": "the final weights", "then": None, "now": None}
+        run(config, place, on_step=on_step, on_image=on_image, warn=warn)
+        repeated = RunFolder(folder_of(config, place))
+        after = repeated.record
+        new_steps = repeated.steps
+    difference = first_difference(moments(before, steps), moments(after, new_steps))
+    if difference is None and before["weights_sha256"] != after["weights_sha256"]:
+        difference = _difference(len(before["tasks"]), None, "the final weights", None, None)
+    elif difference is not None and difference["step"] == END:
+        task = difference["task"]
+        difference["step"] = max((int(row[1]) for row in new_steps if row[0] == task), default=0)
+    now = versions()
+    changes = {name: (then, now.get(name)) for name, then in before["versions"].items() if then != now.get(name)}
     return {
         "run": str(folder.path),
-        "same": where is None,
-        "answer": in_words(where, before, after, kept),
-        "difference": where,
-        "versions": {
-            name: (then, versions().get(name))
-            for name, then in before.get("versions", {}).items()
-            if then != versions().get(name)
-        },
+        "same": difference is None,
+        "answer": in_words(difference, after, steps),
+        "difference": difference,
+        "versions": changes,
     }
 
 
-def moments(record: dict[str, Any], kept: list[Step]) -> Moments:
+def _config(folder: RunFolder, data: str | None, weights: str | None) -> RunConfig:
+    """The config of a finished run, with its files where they lie now; refused where it cannot be run."""
+    if folder.finished_record is None:
+        state = f"has a damaged {RECORD}" if folder.has(RECORD) else "is not finished"
+        raise Mistake(f"{folder} {state}: finish it first, with the command that began it")
+    config = folder.config
+    config = replace(config, data=data or config.data, weights_file=weights or config.weights_file)
+    check_config(config)
+    file = config.weights_file
+    if file is not None and not Path(file).is_file():
+        raise Mistake(f"{file} is missing: say with --weights where the run's first weights lie now")
+    if file is not None and file_sha256(file) != config.weights:
+        raise Mistake(f"{file} is not the file that the run started from: its content is another")
+    return config
+
+
+def moments(record: dict[str, Any], steps: list[Step]) -> Moments:
     """All that a run measured and computed, by when that was; time aside."""
-    found: Moments = {}
-    for task, step, loss, gradient, _ in kept:
-        found |= {(int(task), int(step), 1, "loss"): loss, (int(task), int(step), 1, "sum of the gradient"): gradient}
-    for number, about in enumerate(record["tasks"], 1):
-        found[number, 0, 0, "data"] = about
-        for step, accuracy in enumerate(record["curve"][number - 1]):
-            found[number, step, 2, "accuracy on the task itself"] = accuracy
+    values: Moments = {}
+    for task, step, loss, gradient, _ in steps:
+        values[int(task), int(step), 1, "loss"] = loss
+        values[int(task), int(step), 1, "sum of the gradient"] = gradient
+    for number, task_of_record in enumerate(record["tasks"], 1):
+        values[number, 0, 0, "data"] = task_of_record
+        for step_in_task, accuracy in enumerate(record["curve"][number - 1]):
+            values[number, step_in_task, 2, "accuracy on the task itself"] = accuracy
         for name in ("accuracy", "accuracy_task_free", "drift"):
             for other, value in enumerate(record[name][number - 1], 1):
-                found[number, END, 3, f"{name} of task {other} at the end of the task"] = value
-    return found
+                values[number, END, 3, f"{name} of task {other} at the end of the task"] = value
+    return values
 
 
-def first_difference(before: Moments, after: Moments) -> dict[str, Any] | None:
+def first_difference(before: Moments, after: Moments) -> Difference | None:
     """The earliest moment that is not the same in both, None where all are."""
-    nothing = object()
+    missing = object()
     for moment in sorted(before):
-        then, now = before[moment], after.get(moment, nothing)
-        unknown = isinstance(then, float) and math.isnan(then) and isinstance(now, float) and math.isnan(now)
-        if then != now and not unknown:
+        then = before[moment]
+        now = after.get(moment, missing)
+        both_nan = then != then and now != now
+        if then != now and not both_nan:
             task, step, _, what = moment
-            return {"task": task, "step": step, "what": what, "then": then, "now": None if now is nothing else now}
+            return _difference(task, step, what, then, None if now is missing else now)
     return None
 
 
-def in_words(where: dict[str, Any] | None, before: dict[str, Any], after: dict[str, Any], kept: list[Step]) -> str:
-    """One line for a person."""
-    if where is None:
-        length = f"{count('task', len(before['tasks']))}, {count('step', after['steps'])}"
-        return f"same bits: {length}, weights {after['weights_sha256'][:12]}"
-    if where["step"] is None:
+def _difference(task: int, step: int | None, what: str, then: Any, now: Any) -> Difference:
+    return {"task": task, "step": step, "what": what, "then": then, "now": now}
+
+
+def in_words(difference: Difference | None, record: dict[str, Any], steps: list[Step]) -> str:
+    """The answer in one line; `record` is that of the repeated run, `steps` the log of the first."""
+    if difference is None:
+        length = f"{count('task', len(record['tasks']))}, {count('step', record['steps'])}"
+        return f"same bits: {length}, weights {record['weights_sha256'][:12]}"
+    task = difference["task"]
+    step = difference["step"]
+    if step is None:
         return "not the same bits: all that was kept of the steps agrees, the final weights differ"
-    of_task = [int(step) for task, step, *_ in kept if int(task) == where["task"]]
-    earlier = max((step for step in of_task if step < where["step"]), default=where["step"] - 1)
-    between = f", or after step {earlier}: not every step is kept" if where["step"] - earlier > 1 else ""
-    told = f"{where['what']} was {where['then']}, is {where['now']}"
-    return f"not the same bits: first at task {where['task']}, step {where['step']}{between}: {told}"
+    earlier = [int(row[1]) for row in steps if row[0] == task and row[1] < step]
+    last = max(earlier, default=step - 1)
+    between = f", or after step {last}: not every step is kept" if step - last > 1 else ""
+    change = f"{difference['what']} was {difference['then']}, is {difference['now']}"
+    return f"not the same bits: first at task {task}, step {step}{between}: {change}"

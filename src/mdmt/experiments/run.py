@@ -17,11 +17,15 @@ from mdmt import backbones, memory
 from mdmt.checkpoints import Checkpoints
 from mdmt.errors import Mistake, Stopped, go_on, summarise
 from mdmt.experiments.config import RunConfig, folder_of
-from mdmt.experiments.forecast import Forecast
 from mdmt.experiments.resolve import find_method, reduced, stream_for
 from mdmt.experiments.store import CHECKPOINT, MANIFESTS, RECORD, RunFolder
+from mdmt.experiments.tensorboard import write_events
 from mdmt.learner import Learner
 from mdmt.methods.base import Method
+
+LONG = 3600.0  # seconds
+FORECAST_STEPS = 20  # a forecast is made of so many steps of a task,
+FORECAST_SECONDS = 5.0  # or of so much time
 
 
 def run(
@@ -30,44 +34,60 @@ def run(
     *,
     fresh: bool = False,
     every: int | str | None = None,
+    events: bool = False,
     on_step: Callable[[Learner], None] | None = None,
     on_image: Callable[[int, int], None] | None = None,
-    tell: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Do a run and give its record.
 
-    A finished run is read, an unfinished one goes on from its last checkpoint, unless `fresh`. `every` is the number of steps
-    or the time between checkpoints. `tell` is told what a person should know: a damaged checkpoint or record, or that it
-    will take more than an hour.
+    A finished run is read, an unfinished one goes on from its last checkpoint, unless `fresh`. `every` is
+    the number of steps or the time between checkpoints. With `events`, files for TensorBoard are written
+    too. `warn` is called with a line for a person: a damaged checkpoint or record, or that it will take
+    more than an hour.
     """
-    path = folder_of(config, out)
-    if not fresh and (record := RunFolder(path).finished_record) is not None:
-        return record
-    folder = RunFolder(path)
-    with folder.lock(), asked_to_stop() as stop, failure_kept(folder) as attempt:
-        checkpoints = Checkpoints(path / CHECKPOINT, every)
+    folder = RunFolder(folder_of(config, out))
+    record = None if fresh else folder.finished_record
+    if record is None:
+        with folder.lock():
+            record = _learn(config, folder, fresh, every, events, on_step, on_image, warn)
+    if events:
+        write_events(folder.path, record["accuracy"], folder.steps)
+    return record
+
+
+def _learn(
+    config: RunConfig,
+    folder: RunFolder,
+    fresh: bool,
+    every: int | str | None,
+    events: bool,
+    on_step: Callable[[Learner], None] | None,
+    on_image: Callable[[int, int], None] | None,
+    warn: Callable[[str], None] | None,
+) -> dict[str, Any]:
+    with stop_request() as stop, _failure_written(folder) as attempt:
+        checkpoints = Checkpoints(folder.path / CHECKPOINT, every)
         if fresh:
             folder.clear()
         elif (record := folder.finished_record) is not None:  # another process finished it meanwhile
             return record
-        elif folder.has(RECORD) and tell is not None:
-            tell(f"{path / RECORD} is damaged: the run is done again")
+        elif folder.has(RECORD) and warn is not None:
+            warn(f"{folder.path / RECORD} is damaged: the run is done again")
         torch.set_num_threads(config.threads)
         stream = stream_for(config, **({"progress": on_image} if on_image and config.image_size else {}))
-        learner = resumed(config, folder, tell)
-        if learner is None:
-            folder.begin(config)
-            learner = learner_for(config)
-        attempt.learner = learner
-        what = f"{config.benchmark}, {config.label}, seed {config.seed}"
-        forecast = Forecast(what, sum(map(learner.steps_of, stream)), tell or (lambda line: None))
+        learner = attempt.learner = _resume(config, folder, warn) or _begin(config, folder)
+        name = f"{config.benchmark}, {config.label}, seed {config.seed}"
+        forecast = Forecast(name, sum(map(learner.steps_of, stream)), warn)
 
         def after_step(learner: Learner) -> None:
             if stop.requested:
                 checkpoints.write(learner)
                 place = f"task {learner.current + 1}, step {learner.step_in_task}"
-                raise Stopped(f"stopped at {place}; {go_on(fresh)} goes on from there ({path})")
+                raise Stopped(f"stopped at {place}; {go_on(fresh)} goes on from there ({folder})")
             forecast.after_step(learner)
+            if events and learner.step_in_task == 1:  # the task before it is over
+                write_events(folder.path, learner.record.accuracy, learner.recorder.step_log)
             if on_step is not None:
                 on_step(learner)
 
@@ -78,29 +98,9 @@ def run(
         return record
 
 
-@dataclass
-class Attempt:
-    """A run that is going on; its learner says how far it came."""
-
-    learner: Learner | None = None
-
-
-@contextmanager
-def failure_kept(folder: RunFolder) -> Iterator[Attempt]:
-    """Write down what ends a run, with the task and the steps of it that were over; a stop is no failure."""
-    folder.forget_failure()
-    attempt = Attempt()
-    try:
-        yield attempt
-    except Stopped:
-        raise
-    except Exception as error:
-        learner = attempt.learner
-        if learner is None:
-            folder.fail(summarise(error), None, None)
-        else:
-            folder.fail(summarise(error), learner.current + 1, learner.step_in_task)
-        raise
+def _begin(config: RunConfig, folder: RunFolder) -> Learner:
+    folder.begin(config)
+    return learner_for(config)
 
 
 def learner_for(config: RunConfig, method: Method | None = None) -> Learner:
@@ -121,22 +121,99 @@ def learner_for(config: RunConfig, method: Method | None = None) -> Learner:
     )
 
 
-def resumed(config: RunConfig, folder: RunFolder, tell: Callable[[str], None] | None) -> Learner | None:
+def _resume(config: RunConfig, folder: RunFolder, warn: Callable[[str], None] | None) -> Learner | None:
     """The learner of an unfinished run as its last good checkpoint has it; None where there is none."""
-    checkpoint = folder.path / CHECKPOINT
-    if not any((checkpoint / name).exists() for name in MANIFESTS):
+    if not any(folder.has(f"{CHECKPOINT}/{manifest}") for manifest in MANIFESTS):
         return None
     try:
         same = (folder.config.hash, folder.config.seed) == (config.hash, config.seed)
     except Mistake:
         same = False
     if not same:
-        raise Mistake(f"{folder} holds a run of another configuration: use --fresh to start over, or another --out")
+        remedy = "use --fresh to start over, or another --out"
+        raise Mistake(f"{folder} holds a run of another configuration: {remedy}")
     method = find_method(config.method)(**config.arguments)
     try:
-        return Learner.load(checkpoint, method=method, device=config.device, warn=tell)
+        return Learner.load(folder.path / CHECKPOINT, method=method, device=config.device, warn=warn)
     except ValueError as damage:
         raise Mistake(f"{damage}; no good checkpoint is left: use --fresh to start over") from None
+
+
+class Forecast:
+    """Warns once when the rest of a run will take over an hour: the time of a step x the steps left.
+
+    Until then every task is measured anew, since rehearsal makes later steps longer. The first step of a
+    task is left out, which is slower than the others. Evaluation is not counted.
+    """
+
+    def __init__(self, name: str, steps: int, warn: Callable[[str], None] | None) -> None:
+        self.name = name
+        self.steps = steps  # of the whole run
+        self.warn = warn
+        self.task = -1
+        self.first_steps = 0  # of the run after the first step of the task, and the seconds until then
+        self.first_seconds = 0.0
+        self.is_due = True
+
+    def after_step(self, learner: Learner) -> None:
+        """Make a forecast when enough of a task was seen."""
+        now = learner.record
+        if learner.current != self.task:
+            self.task = learner.current
+            self.first_steps = now.steps
+            self.first_seconds = now.seconds
+            self.is_due = True
+            return
+        steps = now.steps - self.first_steps
+        seconds = now.seconds - self.first_seconds
+        enough = steps >= FORECAST_STEPS or seconds >= FORECAST_SECONDS
+        if self.warn is None or not self.is_due or not enough:
+            return
+        self.is_due = False
+        left = (self.steps - now.steps) * seconds / steps
+        if left > LONG:
+            self.warn(
+                f"{self.name} will take about {duration(left)}; "
+                "Ctrl-C leaves a checkpoint, and the same command goes on from there"
+            )
+            self.warn = None
+
+
+def duration(seconds: float) -> str:
+    """A long time in words.
+
+    >>> duration(5400), duration(40_000), duration(1e6)
+    ('1.5 h', '11 h', '12 days')
+    """
+    hours = seconds / 3600
+    if hours >= 48:
+        return f"{hours / 24:.0f} days"
+    return f"{hours:.0f} h" if hours >= 10 else f"{hours:.1f} h"
+
+
+@dataclass
+class Attempt:
+    """A run that is going on; its learner says how far it came."""
+
+    learner: Learner | None = None
+
+
+@contextmanager
+def _failure_written(folder: RunFolder) -> Iterator[Attempt]:
+    """Write down what ends a run, and after which step of which task; a stop is no failure."""
+    folder.forget_failure()
+    attempt = Attempt()
+    try:
+        yield attempt
+    except Stopped:
+        raise
+    except Exception as error:
+        learner = attempt.learner
+        if learner is None:
+            folder.fail(summarise(error), None, None)
+        else:
+            folder.fail(summarise(error), learner.current + 1, learner.step_in_task)
+        raise
 
 
 @dataclass
@@ -147,8 +224,8 @@ class StopRequest:
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[StopRequest]:
-    """A request that Ctrl-C or SIGTERM makes; a second Ctrl-C stops at once. Elsewhere than in the main thread: never."""
+def stop_request() -> Iterator[StopRequest]:
+    """What Ctrl-C or SIGTERM asks for; a second Ctrl-C stops at once. In another thread than the main one: nothing."""
     stop = StopRequest()
 
     def handle(number: int, _: FrameType | None) -> None:

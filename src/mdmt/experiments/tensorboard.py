@@ -16,7 +16,6 @@ from mdmt.experiments.measurements import Step
 from mdmt.experiments.store import EVENTS
 
 if TYPE_CHECKING:
-    from mdmt.learner import Learner, OnStep
     from mdmt.record import Rows
 
 
@@ -27,17 +26,6 @@ def writer() -> Any:
     except ImportError:
         raise Mistake("--log tensorboard needs the package tensorboard: pip install 'mdmt[tensorboard]'") from None
     return SummaryWriter
-
-
-def also(folder: Path, on_step: OnStep) -> OnStep:
-    """Call `on_step` after every step, and write what is over whenever a task begins."""
-
-    def both(learner: Learner) -> None:
-        on_step(learner)
-        if learner.step_in_task == 1:
-            write_events(folder, learner.record.accuracy, learner.recorder.step_log)
-
-    return both
 
 
 def write_events(folder: Path, accuracy: Rows, kept: list[Step]) -> None:

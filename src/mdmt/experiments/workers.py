@@ -182,7 +182,7 @@ def _work(
             every=every,
             on_step=reporter.step,
             on_image=reporter.image,
-            tell=reporter.warn,
+            warn=reporter.warn,
         )
         reporter.send(Outcome(config, record))
     except Exception as error:
