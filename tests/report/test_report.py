@@ -422,11 +422,11 @@ def test_report_writes_the_page_the_figures_and_the_tables(out, tmp_path, capsys
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["report", "nowhere"], "nowhere is not a folder of runs"),
+        (["report", "nowhere"], "nowhere is not a folder: give one that holds runs"),
         (["report", "."], "no runs under ."),
         (["reproduce", "fig4", "permuted-digits", "--workers", "none"], "--workers none: must be auto"),
         (["reproduce", "fig4", "permuted-digits", "--checkpoint-every", "soon"], "checkpoint-every soon"),
-        (["watch", "nowhere"], "nowhere is not a folder of runs"),
+        (["watch", "nowhere"], "nowhere is not a folder: give one that holds runs"),
         (["watch", ".", "--port", "70000"], "Invalid value for '--port'"),
     ],
 )
