@@ -1,6 +1,7 @@
 """Equations 11 to 16: how well a stream was learned and kept, from what a run measured.
 
-`a` is a T x T array, a[i][j] the accuracy on task j after learning task i; NaN (or None) where it was not evaluated.
+`a` is a T x T array, a[i][j] the accuracy on task j after learning task i; NaN (or None) where it was
+not evaluated.
 `z` is the curve Z_0..Z_beta, or one row per task. Numbers are fractions.
 """
 

@@ -1,4 +1,4 @@
-"""Runs as rows: what they measured, with the published values and the differences to another row."""
+"""Runs as rows: what they measured, the published values, the differences to another row."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def with_differences(rows: list[Row], label: str) -> list[Row]:
 
 
 def reference(rows: Sequence[Row]) -> Row:
-    """The row that the others are compared with unless one is named: MDMT-R's, else the most accurate."""
+    """The row to compare the others with when none is named: MDMT-R's, else the most accurate."""
     ours = [row for row in rows if row.method == "mdmt-r"]
     return ours[0] if ours else max(rows, key=lambda row: row.accuracy)
 
@@ -221,7 +221,7 @@ def interval(values: list[float]) -> tuple[float, float] | None:
 
 
 def published_for(config: RunConfig) -> dict[str, Any] | None:
-    """The row of Table 1 for a config that has its settings, in either reading of the paper; else None."""
+    """The row of Table 1 for a config with its settings, in either reading of the paper; or None."""
     row = published(config.benchmark, config.method)
     return row if row is not None and _has_published_settings(config, {}) else None
 

@@ -8,7 +8,8 @@ from typing import Any
 from mdmt.published import table
 
 METHODS = tuple(table("table1")["rows"]["split-cifar"])  # the rows of Table 1, in its order
-BENCHMARKS = {"table1": "split-cifar", "table2": "split-cifar", "cost": "split-cifar"}  # unless another is named
+# On which benchmark a table is made unless another is named.
+BENCHMARKS = {"table1": "split-cifar", "table2": "split-cifar", "cost": "split-cifar"}
 
 
 def _parts(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The paper's numbers as data: Tables 1 and 2, the cost table, the accuracy matrices of its appendix, and its settings."""
+"""The paper as data: Tables 1 and 2, the cost table, the matrices of its appendix, its settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def published(benchmark: str, method: str) -> dict[str, Any] | None:
-    """A row of Table 1, or None: each metric as mean and std (A_T as a fraction), and where the row comes from.
+    """A row of Table 1, or None: each metric as mean and std (A_T as a fraction), and its source.
 
     A cell that Table 1 leaves blank and the public notebooks have carries `"source": "notebook"`.
 
@@ -37,6 +37,6 @@ def settings(benchmark: str, method: str, reading: str | None = None) -> dict[st
 
 @cache
 def table(name: str) -> dict[str, Any]:
-    """One of `table1`, `table2`, `cost`, `matrices` and `settings`, as it lies in the package; not to be changed."""
+    """One of `table1`, `table2`, `cost`, `matrices` and `settings`; not to be changed."""
     content: dict[str, Any] = json.loads((files("mdmt.published") / f"{name}.json").read_text())
     return content

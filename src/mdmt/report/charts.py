@@ -66,7 +66,7 @@ def band_note(study: Study, name: str = "Bands") -> str:
 def over_seeds(
     study: Study, x: Array, values: Callable[[Run], Array | list[float | None]], factor: float = 1.0
 ) -> list[Series]:
-    """For each method the mean over its seeds, and one population standard deviation to each side."""
+    """For each method the mean over its seeds, and one population std to each side."""
     series = []
     for entry in study.entries:
         seeds = factor * np.array([values(run) for run in entry.runs], dtype=float)
@@ -112,7 +112,7 @@ def learning_speed(study: Study) -> Chart:
 
 
 def accuracy_loss(a: Array) -> Array:
-    """Of each task but the last: its best accuracy before the last task less that after it (the terms of F_T).
+    """The terms of F_T: the best accuracy of each task before the last task, less that after it.
 
     >>> accuracy_loss(np.array([[0.75, 0.25], [0.5, 0.75]]))
     array([0.25])

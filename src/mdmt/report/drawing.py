@@ -1,4 +1,4 @@
-"""Charts, clouds and matrices drawn with matplotlib, as SVG and PNG. The same numbers give the same bytes."""
+"""Charts, clouds and matrices drawn with matplotlib. The same numbers give the same bytes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Matrices = dict[str, tuple[Sequence[str], Array]]  # method -> names, square mat
 
 
 def draw(chart: Chart, styles: dict[str, Style], *, standalone: bool = False) -> Figure:
-    """A chart of lines or points; one that stands alone in a file has its title and legend inside."""
+    """A chart of lines or points; a standalone one has its title and legend inside."""
     with mpl.rc_context(RC):
         if standalone:
             figure = Figure(figsize=(7.6, 4.2), layout="constrained")
@@ -129,7 +129,7 @@ def _edge(style: Style) -> float:
 
 
 def plain(label: str) -> str:
-    """Text that matplotlib takes as it is: a dollar is no mathematics, an underscore hides nothing."""
+    """Text that matplotlib takes as it is: a dollar is no formula, an underscore hides nothing."""
     return ("\u200b" if label.startswith("_") else "") + label.replace("$", r"\$")
 
 
@@ -216,7 +216,7 @@ def png(figure: Figure) -> bytes:
 
 
 def inline(figure: Figure, name: str) -> str:
-    """As the page holds it: its ids unlike those of other charts, its colours variables of the page's style.
+    """As the page holds it: its ids are unlike those of other charts, its colours are variables.
 
     A series is marked `data-series`, so that a legend can point at it.
     """

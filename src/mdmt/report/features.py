@@ -1,4 +1,4 @@
-"""Fig. 3, 5 and 6 from the snapshots of a run: features of the first, the middle and the last task, and the head."""
+"""Fig. 3, 5 and 6: the features of a few tasks and the head, from the snapshots of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def snapshot_tasks(snapshots: Snapshots) -> list[int]:
 
 
 def features(snapshots: Snapshots, task: int, after: int) -> Array | None:
-    """Features of a task's sample after a task, at their true lengths; None where there are no finite ones."""
+    """Features of a task's sample after a task, at their true lengths; None without finite ones."""
     name = f"{task}.{after}"
     if f"features.{name}" not in snapshots or f"lengths.{name}" not in snapshots:
         return None
@@ -46,7 +46,7 @@ def degrees(cosines: Array) -> Array:
 
 
 def angles_to_own_centre(snapshots: Snapshots, after: int) -> Array:
-    """Fig. 3a: the angle between each feature of task 1's sample and the weights of its class, after a task."""
+    """Fig. 3a: the angle between each feature of task 1 and the weights of its class, after a task."""
     vectors, head = features(snapshots, 0, after), snapshots.get(f"head.0.{after}")
     if vectors is None or head is None or not {"labels.0", "head_of_class"} <= set(snapshots):
         return np.array([])
@@ -57,7 +57,7 @@ def angles_to_own_centre(snapshots: Snapshots, after: int) -> Array:
 
 
 def angles(study: Study) -> Chart | None:
-    """Fig. 3a for every method, over the samples of all its seeds; None where no run has snapshots."""
+    """Fig. 3a of every method, over the samples of all its seeds; None without any snapshots."""
     series = []
     for entry in study.entries:
         numbers: list[float] = []

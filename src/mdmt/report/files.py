@@ -26,7 +26,7 @@ CLOUDS = {"fig5": "Features at the end (Fig. 5)", "fig6": "Features of task 1 al
 
 
 def write_all(studies: list[Figures], folder: Path) -> list[Path]:
-    """Write every figure (SVG, PNG; its numbers as CSV) and every table (CSV, LaTeX), a folder for each study."""
+    """Write every figure (SVG, PNG; its numbers as CSV) and table (CSV, LaTeX) of each study."""
     look = styles([figures.study for figures in studies])
     paths: list[Path] = []
     for figures in studies:

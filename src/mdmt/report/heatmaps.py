@@ -43,7 +43,7 @@ class Heatmap:
 
 
 def task_sample(tasks: int) -> list[int]:
-    """The tasks that a map has room for, counted from 0: evenly spaced, the first and the last among them."""
+    """The tasks that a map has room for, counted from 0: evenly spaced, from first to last."""
     return sorted({round(k) for k in np.linspace(0, tasks - 1, min(tasks, MAX_TASKS))})
 
 
@@ -95,7 +95,7 @@ def drifts(study: Study) -> list[Heatmap]:
 
 
 def centres(study: Study) -> tuple[list[Heatmap], bool]:
-    """Fig. 3b: angles between class centres; and whether these are class means for want of heads of their own."""
+    """Fig. 3b: angles between class centres, and whether these are class means (one shared head)."""
     labels: list[str] = []
     names: list[list[str]] = []
     angles: list[Array] = []

@@ -35,7 +35,7 @@ class Figures:
 
 
 def charts_of(study: Study) -> dict[str, Chart]:
-    """All charts that a study has numbers for, by name; methods without numbers are left out of them."""
+    """The charts that a study has numbers for, by name; methods without numbers are left out."""
     charts = {}
     for chart in (make(study) for make in (*CHARTS, features.angles)):
         if chart is None:
@@ -59,7 +59,7 @@ def clouds_of(study: Study, cache: Path | None, *, compute: bool = True) -> dict
 
 
 def figures_of(studies: list[Study], cache: Path | None, *, compute: bool = True) -> list[Figures]:
-    """Everything that the page and the files show; without `compute`, only the t-SNE that is in the cache."""
+    """Everything that page and files show; without `compute`, only the t-SNE in the cache."""
     return [
         Figures(study, number, charts_of(study), clouds_of(study, cache, compute=compute))
         for number, study in enumerate(studies)
@@ -67,7 +67,7 @@ def figures_of(studies: list[Study], cache: Path | None, *, compute: bool = True
 
 
 def render(studies: list[Figures], unusable: list[UnusableRun], *, where: str, version: str = "") -> str:
-    """The page as text. One with a version asks its own server for a newer one; any other asks nobody anything."""
+    """The page. One with a version asks its own server for a newer one; any other asks nobody."""
     look = styles([figures.study for figures in studies])
     script = _text("page.js")
     if version:

@@ -17,7 +17,7 @@ from mdmt.words import count, printable, size
 
 
 def list_runs(runs: list[dict[str, Any]], out: str) -> None:
-    """A table for each benchmark, and a line for each run that is not finished, with where it is or what is wrong."""
+    """A table for each benchmark, and for each run that is not finished, how far it came and why."""
     console = screen()
     for benchmark, group in groupby(runs, key=lambda run: run["benchmark"]):
         members = [(_name(run, out), run) for run in group]
@@ -69,7 +69,7 @@ def _progress(run: dict[str, Any]) -> str:
 
 
 def show_run(about: dict[str, Any], config: RunConfig, record: dict[str, Any] | None) -> None:
-    """What the run is, its metrics with their formulas, accuracies, drift, cost, versions and settings."""
+    """All about one run: metrics with formulas, accuracies, drift, cost, versions, settings."""
     console = screen()
     console.print(Text(f"{config.name}: {about['state']}", style="bold"))
     console.print(Text(printable(about["path"]), style="dim"), soft_wrap=True)
@@ -108,7 +108,7 @@ def _measurements(record: dict[str, Any], width: int) -> list[Any]:
 
 
 def task_table(rows: dict[str, list[float | None]], digits: int, width: int) -> list[Any]:
-    """Numbers by task; fewer digits where there is little room, and evenly chosen tasks where there is too little."""
+    """Numbers by task; a narrow screen gets fewer digits, then fewer tasks, evenly spaced."""
     tasks = len(next(iter(rows.values())))
     margin = len(str(tasks))
     for places, gap in ((digits, 2), (max(0, digits - 1), 1)):

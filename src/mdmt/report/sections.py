@@ -191,7 +191,7 @@ def _point(line: Series, place: int | None, digits: int) -> str:
 
 
 def commands(study: Study) -> list[str]:
-    """`mdmt compare` lines that ask for the runs of a study; one for each set of seeds that methods share.
+    """The `mdmt compare` commands that ask for the runs of a study, one for each set of seeds.
 
     Held-out tasks have none: `mdmt tune` alone runs them.
     """

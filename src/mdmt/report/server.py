@@ -36,7 +36,7 @@ class LivePage:
         return hashlib.sha256("\n".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
 
     def html(self) -> bytes:
-        """The page as of now. While a run is going on, t-SNE is shown where it is in the cache, and not computed."""
+        """The page as of now. While a run is going on, no t-SNE is computed that is not in the cache."""
         with self._lock:
             version = self.version()
             if version != self._version:
@@ -55,7 +55,7 @@ def make_server(runs: Path, port: int) -> ThreadingHTTPServer:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            """Answer; a name other than this machine's is refused, so that no web page elsewhere can read the runs."""
+            # Other host names are refused, so that no web page elsewhere can read the runs.
             here = server.server_port
             if self.headers.get("Host") not in (f"{HOST}:{here}", f"localhost:{here}"):
                 self.send_error(403)

@@ -173,7 +173,7 @@ def _stream(run: Run) -> tuple[str, ...]:
 
 
 def _stream_reduction(run: Run) -> dict[str, Any]:
-    """How the stream is reduced; the reference batch is a method's affair and stands in its label."""
+    """How the stream is reduced; the reference batch is a method's affair, and in its label."""
     reduced = run.record.get("reduced") or {}
     return {key: value for key, value in reduced.items() if key != "reference_batch"}
 

@@ -1,7 +1,8 @@
-"""A colour, a line and a marker for each method: the same everywhere, and distinct without colour too.
+"""A colour, a line and a marker for each method: the same everywhere, distinct without colour too.
 
-The colours are those of Okabe and Ito, the lighter ones darkened until they can be read on white. On the page they are CSS
-variables, which have lighter values on a dark screen. Methods that rehearse have whole lines, the others broken ones.
+The colours are those of Okabe and Ito, the lighter ones darkened until they can be read on white. On
+the page they are CSS variables, which have lighter values on a dark screen. Methods that rehearse
+have solid lines, the others broken ones.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from typing import Literal
 from mdmt.report.study import Study
 
 INK, GRID = "#1b1f24", "#d5d9de"  # text and axes; lines behind the data
-BLUE, RED, GREEN, PINK, SKY, AMBER, GREY = "#0072b2", "#d55e00", "#009e73", "#c0609a", "#2d93cf", "#b98000", "#5b6570"
+BLUE = "#0072b2"
+RED = "#d55e00"
+GREEN = "#009e73"
+PINK = "#c0609a"
+SKY = "#2d93cf"
+AMBER = "#b98000"
+GREY = "#5b6570"
 COLOURS = (BLUE, RED, GREEN, PINK, SKY, AMBER, GREY)
 TASKS = ("#5b3fa8", "#1d9a8a", "#a8324e")  # first, middle, last task: not the colours of methods
 TASK_MARKERS = ("o", "^", "s")
@@ -55,7 +62,7 @@ OTHERS = [Style(colour, line, marker) for line in LINES for marker in "dp8" for 
 
 
 def styles(studies: list[Study]) -> dict[str, Style]:
-    """A style for each label: that of the method for its first row, others for its further rows and for other methods."""
+    """A style for each label: the first row of a method has the method's, all other rows have others."""
     own: dict[str, Style] = {}
     others: dict[str, None] = {}  # in order
     for study in studies:

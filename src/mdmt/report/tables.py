@@ -38,7 +38,7 @@ def published_metrics(rows: list[Row]) -> list[Metric]:
 
 
 def main_grid(rows: list[Row]) -> Grid:
-    """Method, metrics (the published value beside each, where any row has one), seconds and bytes."""
+    """Method, metrics (with the published value where any row has one), seconds and bytes."""
     published = published_metrics(rows)
     columns = ["method"]
     for metric in metrics.METRICS:
@@ -68,7 +68,7 @@ def difference_grid(rows: list[Row]) -> Grid:
 
 
 def captions(rows: list[Row]) -> list[str]:
-    """What stands above the table: what was learned, on how many seeds, and what makes it less than the protocol."""
+    """The lines above the table: what was learned, on which seeds, and how it is reduced."""
     seeds = sorted({seed for row in rows for seed in row.seeds})
     runs = f"seed {seeds[0]}"
     if len(seeds) > 1:
@@ -125,12 +125,13 @@ LETTERS = {
     "total": "sum",
 }
 LEGEND = (
-    "P parameters, S what the method remembers from step to step, G gradients and other vectors as long as P, "
-    "M examples in memory, F their representations, H activations of the whole batch"
+    "P parameters, S what the method remembers from step to step, "
+    "G gradients and other vectors as long as P, M examples in memory, F their representations, "
+    "H activations of the whole batch"
 )
 PAPER = (
-    "paper: its formulas, with T tasks, B samples in a batch, H activations of one sample and H_l of its last layer; "
-    "most of G is left out there"
+    "paper: its formulas, with T tasks, B samples in a batch, H activations of one sample and H_l of "
+    "its last layer; most of G is left out there"
 )
 BUSY = "other jobs on this machine make its times longer, not its bytes more"
 MACHINE = "published: milliseconds of the authors' machine, which say nothing of yours"
