@@ -3,14 +3,18 @@
 import json
 
 import pytest
+import torch
 
 import mdmt.experiments.comparison
 import mdmt.experiments.run
 from mdmt import benchmarks
+from mdmt.benchmarks.permuted_mnist import permuted_mnist
 from mdmt.cli.app import main
+from mdmt.data.readers import read_mnist
+from mdmt.errors import Mistake
 from mdmt.experiments.config import RunConfig
 from mdmt.experiments.presets import SPACES
-from mdmt.experiments.resolve import resolve, stream_for
+from mdmt.experiments.resolve import check_config, resolve, stream_for
 from mdmt.experiments.run import run
 from mdmt.experiments.workers import Outcome
 from mdmt.methods import METHODS
@@ -73,6 +77,45 @@ def test_held_out_tasks_share_nothing_with_the_others(benchmark, tmp_path, monke
         else:
             classes = [{c for t in stream for c in t.classes} for stream in (apart, measured)]
             assert not classes[0] & classes[1]
+
+
+def rows_of(part):
+    return {row.numpy().tobytes() for row in part.inputs[torch.arange(len(part))]}
+
+
+def test_held_out_digits_are_tested_on_images_that_no_run_is_measured_on():
+    apart, measured = (
+        stream_for(resolve("permuted-digits", "van", cross_validation=held_out))[0] for held_out in (True, False)
+    )
+    assert torch.bincount(apart.train.labels).tolist() == [350] * 10
+    assert torch.bincount(apart.test.labels).tolist() == [50] * 10
+    assert rows_of(apart.test).isdisjoint(rows_of(measured.test) | rows_of(apart.train))
+    assert rows_of(apart.test) | rows_of(apart.train) == rows_of(measured.train)
+
+
+@pytest.mark.parametrize(("count", "unused"), [(5300, 5000), (300, 30)])
+def test_held_out_mnist_is_tested_on_images_that_are_never_learned(count, unused, tmp_path):
+    write_mnist(tmp_path / "mnist", train=count)
+    whole = read_mnist(tmp_path / "mnist").train
+    apart = permuted_mnist(1234, data=tmp_path, cross_validation=True)
+    for task in apart:
+        assert torch.equal(task.test.inputs, whole.images[:unused].flatten(1))
+        assert torch.equal(task.test.labels, whole.labels[:unused])
+        assert torch.equal(task.train.inputs, whole.images[unused:].flatten(1))
+
+
+def test_points_that_were_scored_on_the_test_images_count_no_more(tmp_path):
+    config = resolve("permuted-digits", "van", cross_validation=True)
+    content = {key: value for key, value in config.to_json().items() if key != "validation"}
+    older = RunConfig.from_json(content)
+    assert older.hash != config.hash
+    with pytest.raises(Mistake, match="tune anew"):
+        check_config(older)
+    check_config(config)
+    measured = resolve("permuted-digits", "van")
+    assert measured.validation is None
+    cifar = resolve("split-cifar", "van", cross_validation=True)  # its held-out classes are others
+    assert cifar.validation is None
 
 
 def test_the_best_point_comes_first_and_can_be_used(here, tmp_path, capsys):

@@ -19,6 +19,7 @@ from mdmt.tasks import HeadKind, Permutation, Stream, Task
 PERMUTATIONS = 10
 PAIRS = 5
 TRAIN_PER_CLASS = 400  # of 500; the file lists the digits class by class
+VALIDATION_PER_CLASS = 50  # of these 400, while settings are chosen
 
 
 @cache
@@ -31,11 +32,22 @@ def digits() -> Arrays:
         table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
     images = torch.from_numpy(table[:, :-1].copy())
     labels = torch.from_numpy(table[:, -1].astype(np.int64))
+    return _cut(LabelledImages(images, labels), TRAIN_PER_CLASS)
+
+
+def validation_digits() -> Arrays:
+    """The training digits alone, for choosing settings: the last 50 of each class are tested on."""
+    return _cut(digits().train, TRAIN_PER_CLASS - VALIDATION_PER_CLASS)
+
+
+def _cut(data: LabelledImages, train_per_class: int) -> Arrays:
+    """So many of each class to train, the others to test; the digits lie class by class."""
+    labels = data.labels
     place_in_class = torch.arange(len(labels)) - torch.searchsorted(labels, labels)
-    is_train = place_in_class < TRAIN_PER_CLASS
+    is_train = place_in_class < train_per_class
     return Arrays(
-        train=LabelledImages(images[is_train], labels[is_train]),
-        test=LabelledImages(images[~is_train], labels[~is_train]),
+        train=LabelledImages(data.images[is_train], labels[is_train]),
+        test=LabelledImages(data.images[~is_train], labels[~is_train]),
     )
 
 
@@ -49,9 +61,10 @@ def permuted_digits(
 ) -> Stream:
     """The digits with their pixels reordered for each task, as in Permuted MNIST.
 
-    The tasks for cross-validation are permutations 11 to 13 of the seed, which the ten never use.
+    The tasks for cross-validation are permutations 11 to 13 of the seed, which the ten never use, and
+    are tested on digits that are left out of training for it.
     """
-    data = digits()
+    data = validation_digits() if cross_validation else digits()
     rows = draw(data.train.labels, subset, seed)
     images = data.train.images if subset is None else data.train.images[rows]
     first = PERMUTATIONS if cross_validation else 0

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from mdmt.benchmarks.splits import TASKS, count_tasks, draw, reductions
 from mdmt.data.fetch import ensure_unpacked
-from mdmt.data.readers import Arrays, read_mnist
+from mdmt.data.readers import Arrays, LabelledImages, read_mnist
 from mdmt.tasks import HeadKind, Permutation, Stream, Task
 
-VALIDATION = 5000  # the first training images are not used
+VALIDATION = 5000  # the first training images are not learned: they are for choosing settings
 LIMIT = 1000
 LABELS_CRC = 0xBA07E8EF  # of MNIST's 60,000 training labels: Fashion-MNIST has as many
 
@@ -41,13 +41,14 @@ def permuted_mnist(
 ) -> Stream:
     """Training images 5,000 to 59,999 and the 10,000 test images, pixels in [0, 1].
 
-    The tasks for cross-validation are permutations 18 to 20 of the seed, which the 17 never use.
+    The tasks for cross-validation are permutations 18 to 20 of the seed, which the 17 never use, and
+    are tested on images 0 to 4,999.
     """
     count = count_tasks("permuted-mnist", tasks, cross_validation, LIMIT)
     mnist = read_mnist(ensure_unpacked("mnist", data).folder)
-    unused = VALIDATION if len(mnist.train) > VALIDATION else 0
-    images = mnist.train.images[unused:].flatten(1)
-    labels = mnist.train.labels[unused:]
+    train, test = _parts(mnist, cross_validation)
+    images = train.images.flatten(1)
+    labels = train.labels
     classes = labels.unique().tolist()
     if subset is not None:
         rows = draw(labels, subset, seed)
@@ -56,8 +57,14 @@ def permuted_mnist(
     start = TASKS if cross_validation else 0
     views = [Permutation(order) for order in pixel_orders(seed, start, count)]
     names = [f"permutation {start + number + 1}" for number in range(count)]
-    test = (mnist.test.images.flatten(1), mnist.test.labels)
-    first = Task(names[0], images, labels, test=test, classes=classes, view=views[0])
+    first = Task(
+        names[0],
+        images,
+        labels,
+        test=(test.images.flatten(1), test.labels),
+        classes=classes,
+        view=views[0],
+    )
     others = [first.with_view(name, view) for name, view in zip(names[1:], views[1:], strict=True)]
     return Stream(
         "permuted-mnist",
@@ -72,6 +79,17 @@ def permuted_mnist(
             images=None if _is_published(mnist) else "substitute images",
         ),
     )
+
+
+def _parts(mnist: Arrays, cross_validation: bool) -> tuple[LabelledImages, LabelledImages]:
+    """What is learned, and what is tested on; a small substitute has a tenth for validation."""
+    unused = VALIDATION
+    if len(mnist.train) <= VALIDATION:
+        unused = len(mnist.train) // 10 if cross_validation else 0
+    train = LabelledImages(mnist.train.images[unused:], mnist.train.labels[unused:])
+    if not cross_validation:
+        return train, mnist.test
+    return train, LabelledImages(mnist.train.images[:unused], mnist.train.labels[:unused])
 
 
 def _is_published(mnist: Arrays) -> bool:

@@ -31,6 +31,7 @@ class Benchmark:
     heads: tuple[str, ...] = ("per-task", "shared")  # the kinds it can have, the default first
     data: str = ""  # its data set; empty if that comes with the package, DIR for your own
     held_out: int = 0  # further tasks, for choosing settings only
+    validation: str | None = None  # what these are tested on, where their classes are not others
     image_size: int | None = None  # the default, where the size can be chosen
     takes_weights: bool = False  # whether training may start from torchvision's ResNet-18
     published_weights: bool = False  # whether the published numbers did, from those of ImageNet
@@ -78,6 +79,7 @@ def _net(name: str, **arguments: int) -> dict[str, Any]:
     return {"name": name, "arguments": arguments}
 
 
+HELD_OUT_IMAGES = "held-out images"
 BENCHMARKS = {
     benchmark.name: benchmark
     for benchmark in (
@@ -91,6 +93,7 @@ BENCHMARKS = {
             classes_per_task=10,
             heads=("shared", "per-task"),
             held_out=HELD_OUT,
+            validation=HELD_OUT_IMAGES,
         ),
         Benchmark(
             name="split-digits",
@@ -112,6 +115,7 @@ BENCHMARKS = {
             heads=("shared", "per-task"),
             data="mnist",
             held_out=HELD_OUT,
+            validation=HELD_OUT_IMAGES,
         ),
         Benchmark(
             name="split-cifar",

@@ -23,7 +23,7 @@ Points = Annotated[int | None, typer.Option(min=1, metavar="N", help="Try only N
 
 
 def tune(options: RunOptions, method: Method = "mdmt-r", grid: Grids = None, points: Points = None) -> None:
-    """Choose settings on held-out tasks. The tasks that results are measured on are never used."""
+    """Choose settings on held-out tasks. No test image that results are measured on is used."""
     from mdmt.experiments.presets import space
     from mdmt.experiments.resolve import parse_variant, resolve
     from mdmt.experiments.tune import configs_of, parse_grids, points_of, ranked

@@ -16,7 +16,7 @@ import mdmt.experiments.gate as gate
 
 NEUTRAL: dict[str, Any] = {  # values at which a key does not count in the hash
     "threads": 1, "device": "cpu", "image_size": None, "subset": None, "weights": None,
-    "cross_validation": False, "source": None,
+    "cross_validation": False, "validation": None, "source": None,
 }  # fmt: skip
 # The seed is a folder of its own, and a path decides nothing.
 NOT_HASHED = ("seed", "label", "data", "weights_file")
@@ -44,6 +44,7 @@ class RunConfig:
     weights_file: str | None
     data: str | None
     cross_validation: bool
+    validation: str | None  # what the held-out tasks are tested on, where it is not their test set
     source: str | None  # the hash of the module of a method that is not ours
     seed: int
     threads: int
@@ -129,6 +130,7 @@ CHECKS: dict[str, gate.Check] = {
     "weights_file": gate.or_null(gate.path),
     "data": gate.or_null(gate.path),
     "cross_validation": gate.flag,
+    "validation": gate.or_null(gate.text),
     "source": gate.or_null(gate.sha256),
     "seed": gate.whole(0, 2**63 - 1),
     "threads": gate.whole(1, 1024),

@@ -78,6 +78,7 @@ def resolve(
         weights_file=weights,
         data=data,
         cross_validation=cross_validation,
+        validation=bench.validation if cross_validation else None,
         source=None if name in METHODS else source_sha256(made),
         seed=seed,
         threads=threads,
@@ -106,6 +107,8 @@ def check_config(config: RunConfig) -> None:
     bench = benchmarks.find(config.benchmark)
     check_stream(bench, config.heads, config.tasks, config.cross_validation)
     bench.check_options(data=config.data, image_size=config.image_size, weights=config.weights_file)
+    if config.cross_validation and config.validation != bench.validation:
+        raise Mistake(f"{bench.name}: held-out tasks were tested on the test images then; tune anew")
     made = find_method(config.method)
     unknown = ", ".join(sorted(set(config.arguments) - set(argument_types(made))))
     if unknown:

@@ -167,7 +167,8 @@ def _reason(folder: RunFolder, state: State, tasks: int | None) -> str:
 def _stream(run: Run) -> tuple[str, ...]:
     """What runs must have in common to stand in one table."""
     config = run.config
-    options = {key: getattr(config, key) for key in ("image_size", "subset", "weights", "cross_validation")}
+    keys = ("image_size", "subset", "weights", "cross_validation", "validation")
+    options = {key: getattr(config, key) for key in keys}
     content = json.dumps(options | _stream_reduction(run), sort_keys=True)
     return config.benchmark, config.heads, f"{len(run.record['tasks']):06}", content
 
