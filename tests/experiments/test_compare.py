@@ -18,7 +18,7 @@ from mdmt.cli.app import main
 from mdmt.experiments import comparison
 from mdmt.experiments.config import folder_of
 from mdmt.experiments.paper import VARIANTS
-from mdmt.experiments.resolve import resolve
+from mdmt.experiments.resolve import configs_for, resolve
 from mdmt.experiments.sweep import sweep
 from mdmt.experiments.workers import Outcome, process_count
 from mdmt.published import published, table
@@ -369,8 +369,17 @@ def test_ablate_has_the_ten_rows_of_table_2(reduced, tmp_path, capsys):
     assert beside == ([row["A_T"]["mean"] for row in table("table2")["rows"]] if reduced is None else [None] * 10)
     assert main([*arguments, "--quiet"]) == 0
     assert ("68.64 ± 1.35" in capsys.readouterr().out) == (reduced is None)
-    assert main([*arguments, "--set", "distance=mse"]) == 2
+    assert main([*arguments, "--set", "head=cosine"]) == 2
     assert "each has its own" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("reading", "distance"), [("code", "l1"), ("paper", "mse")])
+def test_the_reading_decides_on_the_distance_in_table_2(reading, distance):
+    configs = configs_for("split-cifar", list(VARIANTS), range(1), {"reading": reading})
+    distances = [config.arguments["distance"] for (config,) in configs]
+    assert distances == ["none", distance, *["none"] * 7, distance]
+    rows = comparison.with_table_2([some_row(reduced=None)] * 10, configs)
+    assert [row.published for row in rows] == table("table2")["rows"]
 
 
 def test_compare_puts_table_1_beside_full_runs(tmp_path, capsys):

@@ -26,7 +26,7 @@ from mdmt import metrics
 from mdmt.cli.app import main
 from mdmt.experiments import comparison, paper
 from mdmt.experiments.config import folder_of
-from mdmt.experiments.resolve import configs_for, split_methods
+from mdmt.experiments.resolve import configs_for, resolve, split_methods
 from mdmt.experiments.store import RunFolder, find_runs
 from mdmt.methods import METHODS
 from mdmt.report import charts, features, files, heatmaps, page, sections, study, style
@@ -497,6 +497,7 @@ def test_the_engine_knows_no_report():
 def test_a_figure_of_the_paper_from_finished_runs(tmp_path, capsys):
     runs, to = tmp_path / "runs", tmp_path / "figures"
     shown = split_methods(paper.FIGURES["fig3"].methods)
+    labels = [resolve("permuted-digits", variant).label for variant in shown]
     for variant in shown:
         leave(runs, variant, tasks=2)
     arguments = ["permuted-digits", "--tasks", "2", "--out", str(runs), "--to", str(to), "--quiet"]
@@ -504,12 +505,29 @@ def test_a_figure_of_the_paper_from_finished_runs(tmp_path, capsys):
     names = ["fig3a.svg", "fig3a.png", "fig3b.svg", "fig3b.png"]
     written = [to / "permuted-digits" / name for name in names]
     assert capsys.readouterr().out.split() == [str(path) for path in written]
-    both = ["--methods", f"{shown[-1]},van[heads=per-task]"]
-    leave(runs, "van[heads=per-task]", tasks=2)
+    both = ["--methods", f"{shown[-1]},van"]
+    leave(runs, "van", tasks=2)
     assert main(["reproduce", "fig3", *arguments, *both]) == 2
     assert capsys.readouterr().err == "mdmt: fig3: its methods must have one kind of head\n"
     text = written[0].read_text()
-    assert all(f">{variant}<" in text for variant in shown)
+    assert all(f">{variant}<" in text for variant in labels)
+
+
+def test_fig_3_compares_softmaxes_whose_tasks_have_heads_of_their_own():
+    """With a shared head the task margin is 0, and the plain softmax is what the others are to beat."""
+    variants = split_methods(paper.FIGURES["fig3"].methods)
+    configs = [resolve("permuted-mnist", variant) for variant in variants]
+    assert {config.heads for config in configs} == {"per-task"}
+    parts = [
+        (a["head"], a["competitors"], a["task_margin"], a["class_margin"], a["distance"])
+        for a in (config.arguments for config in configs)
+    ]
+    assert parts == [
+        ("linear", "own", 0.1, 0.01, "none"),
+        ("cosine", "released", 0.0, 0.0, "none"),
+        ("cosine", "released", 0.1, 0.01, "none"),
+        ("cosine", "released", 0.1, 0.01, "l1"),
+    ]
 
 
 def test_every_figure_of_the_paper_has_a_command_and_methods_that_there_are(capsys):

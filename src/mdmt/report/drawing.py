@@ -41,6 +41,9 @@ RC: Any = {
 }
 
 
+LONGEST = 40  # letters of a label that leaves room for a chart beside it
+PANEL_WIDTH = 32  # letters
+
 Clouds = dict[str, dict[str, Array]]  # method -> group -> points
 Matrices = dict[str, tuple[Sequence[str], Array]]  # method -> names, square matrix
 
@@ -48,8 +51,11 @@ Matrices = dict[str, tuple[Sequence[str], Array]]  # method -> names, square mat
 def draw(chart: Chart, styles: dict[str, Style], *, standalone: bool = False) -> Figure:
     """A chart of lines or points; a standalone one has its title and legend inside."""
     with mpl.rc_context(RC):
+        labels = [plain(series.label) for series in chart.series]
+        beside = max(map(len, labels), default=0) <= LONGEST
         if standalone:
-            figure = Figure(figsize=(7.6, 4.2), layout="constrained")
+            height = 4.2 if beside else 4.2 + 0.22 * len(labels)
+            figure = Figure(figsize=(7.6, height), layout="constrained")
             axes = figure.subplots()
         else:
             figure = Figure(figsize=(5.2, 3.4))
@@ -62,8 +68,8 @@ def draw(chart: Chart, styles: dict[str, Style], *, standalone: bool = False) ->
         if standalone:
             axes.set_title(chart.title, loc="left", fontweight="bold", fontsize=11)
             handles = [_handle(styles[series.label], chart.points) for series in chart.series]
-            labels = [plain(series.label) for series in chart.series]
-            figure.legend(handles, labels, loc="outside right upper")
+            place = "outside right upper" if beside else "outside lower left"
+            figure.legend(handles, labels, loc=place)
     return figure
 
 
@@ -195,8 +201,22 @@ def _panels(title: str, labels: list[str], extra: float) -> tuple[Figure, list[A
     for axes in grid[len(labels) :]:
         axes.remove()
     for axes, label in zip(grid, labels, strict=False):
-        axes.set_title(plain(label), fontsize=9)
+        axes.set_title("\n".join(_lines(plain(label))), fontsize=9)
     return figure, grid[: len(labels)]
+
+
+def _lines(label: str) -> list[str]:
+    """A label in lines as wide as a panel, cut behind commas.
+
+    >>> _lines("mdmt-r[heads=per-task,head=linear,competitors=own]")
+    ['mdmt-r[heads=per-task,', 'head=linear,competitors=own]']
+    """
+    lines = [""]
+    for part in re.findall(r"[^,]+,?|,", label):
+        if lines[-1] and len(lines[-1]) + len(part) > PANEL_WIDTH:
+            lines.append("")
+        lines[-1] += part
+    return lines
 
 
 def svg(figure: Figure) -> str:
