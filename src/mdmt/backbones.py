@@ -202,10 +202,16 @@ def resnet18(channels: int = 3, width: int = 64) -> ResNet:
     return ResNet("resnet18", channels, width, kernel=7, stride=2, norm_shortcut=False)
 
 
-def load_imagenet(backbone: Backbone, file: str | Path, seed: int) -> None:
-    """Start a ResNet-18 from a torchvision state dict: its kernels and batch-norm weights, no statistics, no head.
+TORCHVISION_EPS = 1e-5  # of its batch norms
 
-    The rest is drawn from the seed. Our shortcuts have no batch norm, so theirs is left out, as in the published runs.
+
+def load_imagenet(backbone: Backbone, file: str | Path, seed: int) -> None:
+    """Start a ResNet-18 from a torchvision state dict: kernels and batch-norm weights, no statistics, no head.
+
+    The head is drawn from the seed. This is not the published checkpoint, which had bare shortcuts as
+    our network has. Torchvision's have a batch norm, so it is folded in as it acts in evaluation: its
+    factor gamma / sqrt(var + eps) into the 1x1 kernel, its shift into the bias of the block's second
+    batch norm, which is added to the same sum.
     """
     try:
         given = torch.load(file, map_location="cpu", weights_only=True)
@@ -227,6 +233,21 @@ def load_imagenet(backbone: Backbone, file: str | Path, seed: int) -> None:
             if not isinstance(source, Tensor) or source.shape != value.shape:
                 raise Mistake(f"{file} has no {names[name]!r} of shape {tuple(value.shape)}: it is not a resnet18")
             value.copy_(source)
+        for stage in (2, 4, 6):
+            block: Any = backbone.get_submodule(f"stages.{stage}")
+            factor, shift = _shortcut_norm(given, f"layer{stage // 2 + 1}.0.downsample.1", file)
+            block.shortcut[0].weight.mul_(factor[:, None, None, None])
+            block.norm2.bias.add_(shift)
+
+
+def _shortcut_norm(given: dict[str, Any], name: str, file: str | Path) -> tuple[Tensor, Tensor]:
+    """The factor and the shift of one of torchvision's batch norms, as it acts in evaluation."""
+    parts = [given.get(f"{name}.{part}") for part in ("weight", "bias", "running_mean", "running_var")]
+    if not all(isinstance(part, Tensor) for part in parts):
+        raise Mistake(f"{file} has no {name!r} with its statistics: it is not a resnet18")
+    weight, bias, mean, variance = parts
+    factor = weight / (variance + TORCHVISION_EPS).sqrt()
+    return factor, bias - mean * factor
 
 
 MAKERS = {"mlp": mlp, "reduced_resnet18": reduced_resnet18, "resnet18": resnet18}

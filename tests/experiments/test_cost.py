@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import mdmt
+import mdmt.experiments.resolve as resolve_module
 from mdmt.cli import compare
 from mdmt.cli.app import main
 from mdmt.experiments.cost import AllocationPeak, AutogradPeak, PeakBytes, measure, published_cost
@@ -144,6 +145,7 @@ def test_formulas_and_milliseconds_of_the_paper(method):
         "inference_ms": row["inference_ms"]["split-cifar"],
     }
     assert published_cost(resolve("split-cifar", method, settings={"batch": 20}))["inference_ms"] is None
+    assert published_cost(resolve("split-cifar", method), is_reduced=True) == {**found, "inference_ms": None}
     assert published_cost(resolve("split-awa", method, image_size=96))["inference_ms"] is None
     assert published_cost(resolve("permuted-digits", method))["memory_training"] == row["memory_training"]
 
@@ -189,14 +191,20 @@ def test_the_table_says_where_it_was_measured_and_fits_a_narrow_screen(capsys, m
     assert "MB of inference" in lines
 
 
-def test_published_milliseconds_stand_beside_ours_and_whose_they_are(tmp_path, capsys):
+@pytest.mark.parametrize("whole", [False, True])
+def test_published_milliseconds_stand_beside_the_whole_protocol_and_whose_they_are(
+    whole, tmp_path, capsys, monkeypatch
+):
     write_cifar(tmp_path / "cifar-100-python")
+    if whole:
+        monkeypatch.setattr(resolve_module, "reduced", lambda *_: None)
     arguments = ["cost", "split-cifar", "--methods", "mega", "--tasks", "1", "--steps", "1", "--quiet"]
     assert main([*arguments, "--data", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert out.count("26.38") == 1
-    assert out.count("the authors' machine") == 1
+    assert ("reduced, not the published protocol" in out) == (not whole)
+    assert out.count("26.38") == whole
+    assert out.count("the authors' machine") == whole
     assert "2*P+(B+M)*H" in out
 
 

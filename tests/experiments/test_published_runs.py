@@ -1,13 +1,16 @@
 """The published benchmarks through the command line, on small files in their publishers' formats, and ImageNet weights."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn import functional
 
-from mdmt import backbones
+from mdmt import backbones, benchmarks
 from mdmt.cli.app import main
-from mdmt.experiments.resolve import resolve
+from mdmt.data.sources import IMAGENET_RESNET18
+from mdmt.experiments.resolve import reduced, resolve
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
 
 
@@ -40,6 +43,7 @@ def imagenet(path, width=64):
     for name, size in norms:
         for part in ("weight", "bias", "running_mean", "running_var"):
             draw(f"{name}.{part}", size)
+        state[f"{name}.running_var"] = state[f"{name}.running_var"].abs() + 0.5
     draw("fc.weight", 1000, inputs)
     torch.save(state, path)
     return state
@@ -73,19 +77,63 @@ def test_imagenet_weights_are_kernels_and_batch_norm_weights_only(tmp_path):
     net = backbones.resnet18()
     backbones.load_imagenet(net, tmp_path / "resnet18.pth", seed=1)
     assert torch.equal(net.conv.weight, state["conv1.weight"])
-    assert torch.equal(net.stages[2].shortcut[0].weight, state["layer2.0.downsample.0.weight"])
     assert torch.equal(net.stages[7].norm2.bias, state["layer4.1.bn2.bias"])
     assert net.norm.running_var.abs().max() == 0
     assert net.drawn
 
 
+@pytest.mark.parametrize("layer", [2, 3, 4])
+def test_the_batch_norm_of_imagenets_shortcuts_is_folded_in(layer, tmp_path):
+    """With torchvision's statistics in its other batch norms, the block computes what torchvision's does."""
+    state = imagenet(tmp_path / "resnet18.pth")
+    net = backbones.resnet18()
+    backbones.load_imagenet(net, tmp_path / "resnet18.pth", seed=1)
+    name = f"layer{layer}.0"
+    block = net.stages[2 * layer - 2].eval()
+    for norm, theirs in ((block.norm1, "bn1"), (block.norm2, "bn2")):
+        norm.eps = 1e-5
+        norm.running_mean.copy_(state[f"{name}.{theirs}.running_mean"])
+        norm.running_var.copy_(state[f"{name}.{theirs}.running_var"])
+
+    def norm(x, part):
+        mean, var, weight, bias = (
+            state[f"{name}.{part}.{which}"] for which in ("running_mean", "running_var", "weight", "bias")
+        )
+        return functional.batch_norm(x, mean, var, weight, bias, eps=1e-5)
+
+    x = torch.randn(2, 32 * 2 ** (layer - 1), 9, 9, generator=torch.Generator().manual_seed(7))
+    out = functional.conv2d(x, state[f"{name}.conv1.weight"], stride=2, padding=1)
+    out = functional.conv2d(norm(out, "bn1").relu(), state[f"{name}.conv2.weight"], padding=1)
+    shortcut = functional.conv2d(x, state[f"{name}.downsample.0.weight"], stride=2)
+    expected = (norm(out, "bn2") + norm(shortcut, "downsample.1")).relu()
+    with torch.no_grad():
+        assert torch.allclose(block(x), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "protocol"), [("split-cub", "the published checkpoint"), ("split-awa", "from scratch")]
+)
+def test_weights_from_a_file_are_not_the_protocol(benchmark, protocol):
+    """Whatever the file, the published value does not stand beside."""
+    stream = benchmarks.make("split-digits")
+    config = resolve(benchmark, "van")
+    from_file = reduced(replace(config, weights="ab" * 32), stream)
+    assert from_file["weights"] == f"file abababababab, not {protocol}"
+    torchvisions = reduced(replace(config, weights=IMAGENET_RESNET18.sha256), stream)
+    assert torchvisions["weights"] == f"torchvision's, not {protocol}"
+    assert ("weights" in reduced(config, stream)) == (benchmark == "split-cub")
+
+
 def test_files_that_are_no_weights_are_named(tmp_path, capsys):
     imagenet(tmp_path / "narrow.pth", width=8)
     (tmp_path / "text.pth").write_text("hello")
+    state = imagenet(tmp_path / "bare.pth")
+    torch.save({name: t for name, t in state.items() if "3.0.downsample.1" not in name}, tmp_path / "bare.pth")
     torch.save({"conv1.weight": torch.zeros(64, 3, 7, 7)}, tmp_path / "part.pth")
     for name, message in (
         ("narrow.pth", "has no 'conv1.weight' of shape (64, 3, 7, 7)"),
         ("part.pth", "has no 'bn1.weight'"),
+        ("bare.pth", "has no 'layer3.0.downsample.1' with its statistics"),
         ("text.pth", "is no state dict of tensors"),
     ):
         with pytest.raises(ValueError) as raised:

@@ -40,8 +40,10 @@ def cost(options: RunOptions, methods: Methods = "all", steps: Steps = 10, forma
         if not options.silent:
             print(f"{config.label}: {number} of {len(configs)}", file=sys.stderr, flush=True)
         stream = streams[config.heads]
-        less |= reduced(replace(config, weights=""), stream) or {}  # weights cost the same from wherever they come
-        rows.append(measure(config, stream, steps))
+        less_here = reduced(config, stream) or {}
+        less_here.pop("weights", None)  # they cost the same from wherever they come
+        less |= less_here
+        rows.append(measure(config, stream, steps, is_reduced=bool(less_here)))
     content = {
         "benchmark": options.benchmark,
         "task": len(stream),

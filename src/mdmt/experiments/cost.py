@@ -32,7 +32,7 @@ STILL = 1e-9  # the learning rate while measuring: no setting can make numbers o
 Row = dict[str, Any]
 
 
-def measure(config: RunConfig, stream: Stream, steps: int = 10) -> Row:
+def measure(config: RunConfig, stream: Stream, steps: int = 10, *, is_reduced: bool = False) -> Row:
     """Milliseconds and bytes of a method at the last task of a stream, with the memory as full as it is there.
 
     Milliseconds are medians over so many steps: of a whole step of Algorithm 1, and of `predict` for one mini-batch.
@@ -70,7 +70,7 @@ def measure(config: RunConfig, stream: Stream, steps: int = 10) -> Row:
         "inference_ms": inference_ms,
         "training": {**training, "total": sum(training.values())},
         "inference": {**inference, "total": sum(inference.values())},
-        "published": published_cost(config),
+        "published": published_cost(config, is_reduced),
     }
 
 
@@ -155,8 +155,11 @@ def _seconds(work: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def published_cost(config: RunConfig) -> dict[str, Any] | None:
-    """The paper's formulas and, for batches of its size on its network and images, its milliseconds; None: not listed."""
+def published_cost(config: RunConfig, is_reduced: bool = False) -> dict[str, Any] | None:
+    """The paper's formulas and, where nothing is reduced, its milliseconds; None: not listed.
+
+    Those are of batches of its size on its network and images.
+    """
     row = table("cost")["rows"].get(config.method)
     if row is None:
         return None
@@ -164,7 +167,7 @@ def published_cost(config: RunConfig) -> dict[str, Any] | None:
     if milliseconds is not None:
         usual = resolve(config.benchmark, config.method)
         alike = all(getattr(config, key) == getattr(usual, key) for key in ("batch", "heads", "backbone", "image_size"))
-        milliseconds = milliseconds if alike else None
+        milliseconds = milliseconds if alike and not is_reduced else None
     return {**{key: row[key] for key in ("memory_training", "memory_testing")}, "inference_ms": milliseconds}
 
 

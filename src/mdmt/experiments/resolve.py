@@ -10,7 +10,7 @@ from typing import Any, Literal, get_origin, get_type_hints
 
 from mdmt import benchmarks, memory
 from mdmt.data.fetch import fetch_weights
-from mdmt.data.sources import locate
+from mdmt.data.sources import IMAGENET_RESNET18, locate
 from mdmt.errors import Mistake
 from mdmt.experiments.config import RunConfig
 from mdmt.experiments.presets import preset
@@ -169,13 +169,25 @@ def reduced(config: RunConfig, stream: Stream) -> dict[str, Any] | None:
     bench = benchmarks.find(config.benchmark)
     if bench.tasks is not None and len(stream) != bench.tasks:
         named["tasks"] = len(stream)
-    if bench.published_weights and config.weights is None:
-        named["weights"] = "from scratch, not from ImageNet"
+    first_weights = _first_weights(bench, config)
+    if first_weights is not None:
+        named["weights"] = first_weights
     usual = preset(config.benchmark, config.method)
     drawn = config.arguments.get("reference_batch")
     if drawn is not None and drawn != usual["reference_batch"]:
         named["reference_batch"] = drawn
     return named or None
+
+
+def _first_weights(bench: benchmarks.Benchmark, config: RunConfig) -> str | None:
+    """What training starts from, where the published runs started from something else."""
+    if config.weights is None:
+        return "from scratch, not from ImageNet" if bench.published_weights else None
+    file = f"file {config.weights[:12]}"
+    if config.weights == IMAGENET_RESNET18.sha256:
+        file = "torchvision's"
+    protocol = "the published checkpoint" if bench.published_weights else "from scratch"
+    return f"{file}, not {protocol}"
 
 
 def find_method(name: str) -> type[Method]:
