@@ -242,7 +242,7 @@ def load_imagenet(backbone: Backbone, file: str | Path, seed: int) -> None:
 
 def _shortcut_norm(given: dict[str, Any], name: str, file: str | Path) -> tuple[Tensor, Tensor]:
     """The factor and the shift of one of torchvision's batch norms, as it acts in evaluation."""
-    parts = [given.get(f"{name}.{part}") for part in ("weight", "bias", "running_mean", "running_var")]
+    parts: list[Any] = [given.get(f"{name}.{part}") for part in ("weight", "bias", "running_mean", "running_var")]
     if not all(isinstance(part, Tensor) for part in parts):
         raise Mistake(f"{file} has no {name!r} with its statistics: it is not a resnet18")
     weight, bias, mean, variance = parts

@@ -13,6 +13,7 @@ from statistics import fmean, pstdev
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from mdmt.cli.app import main
 from mdmt.experiments import comparison
@@ -207,6 +208,30 @@ def test_the_published_value_stands_beside_ours():
     assert "$2.513 \\pm 0.330$*" in text.as_latex(tables.blocks(rows))
     (line, *_) = csv.DictReader(io.StringIO(text.as_csv(tables.csv_lines(rows))))
     assert line["published_A_T_mean"] == "0.4235"
+
+
+def test_what_is_wrong_with_a_published_row_stands_below_every_table():
+    rows = [
+        some_row(label=m, benchmark="split-cub", published=published("split-cub", m)) for m in ("van", "ewc", "rwalk")
+    ]
+    rows.append(some_row(label="mer", published=published("split-cifar", "mer")))
+    _, lines = tables.main_grid(rows)
+    marked = [[cell.endswith("†") for cell in line[2:9:2]] for line in lines]
+    assert marked == [[False] * 4, [True] * 4, [True, True, True, False], [False, False, True, False]]
+    notes = [
+        "ewc: in the original program EWC does nothing on tasks this short",
+        "rwalk: the notebook behind this row read the file of MAS; in the original",
+        "mer: LCA_10 is what one run at about .25 and four at 0 give",
+    ]
+    console = Console(width=500, file=io.StringIO())
+    console.print(*text.as_table(tables.blocks(rows), 500), sep="\n")
+    for printed in (console.file.getvalue(), text.as_markdown(tables.blocks(rows))):
+        assert printed.count("†") == 8 + len(notes)
+        assert all(f"† {note}" in printed for note in notes)
+    latex = text.as_latex(tables.blocks(rows))
+    assert latex.count(r"$\dag{}") == 8
+    assert all(rf"\par{{\footnotesize \dag{{}} {note}" in latex for note in notes[:2])
+    assert r"\dag{} mer: LCA\_10 is what" in latex
 
 
 def test_nothing_finished_is_exit_code_2(tmp_path, capsys):

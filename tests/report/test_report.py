@@ -284,6 +284,17 @@ def test_published_values_stand_beside_full_runs_only(tmp_path):
     assert cells[2] == f"{100 * record['metrics']['A_T'] - 69.20:+.2f}"
 
 
+def test_what_is_wrong_with_a_published_row_stands_on_the_page(tmp_path):
+    folder = leave(tmp_path, "er", benchmark="split-cifar", tasks=17)
+    record = json.loads((folder / "record.json").read_text())
+    (folder / "record.json").write_text(json.dumps({**record, "reduced": None}))
+    cells = [cell["text"] for cell in sections.table(only(tmp_path))["lines"][0]["cells"]]
+    assert [cell.endswith("†") for cell in cells[1:11:3]] == [False, False, True, True]
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 0
+    page_ = (tmp_path / "page.html").read_text()
+    assert "† er: the stds of LCA_10 and LTR look like misprints." in page_
+
+
 def test_styles_differ_in_more_than_colour(tmp_path):
     twelve = list(style.METHODS.values())
     assert len({one.marker for one in twelve}) == 12

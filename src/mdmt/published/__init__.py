@@ -11,7 +11,8 @@ from typing import Any
 def published(benchmark: str, method: str) -> dict[str, Any] | None:
     """A row of Table 1, or None: each metric as mean and std (A_T as a fraction), and its source.
 
-    A cell that Table 1 leaves blank and the public notebooks have carries `"source": "notebook"`.
+    A cell that Table 1 leaves blank and the public notebooks have carries `"source": "notebook"`. A row
+    with a `note` is not what it seems to be: in the metrics that `note_on` lists, or in all of them.
 
     >>> published("split-cifar", "mdmt-r")["A_T"]
     {'mean': 0.692, 'std': 0.016}

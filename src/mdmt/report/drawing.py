@@ -68,8 +68,7 @@ def draw(chart: Chart, styles: dict[str, Style], *, standalone: bool = False) ->
         if standalone:
             axes.set_title(chart.title, loc="left", fontweight="bold", fontsize=11)
             handles = [_handle(styles[series.label], chart.points) for series in chart.series]
-            place = "outside right upper" if beside else "outside lower left"
-            figure.legend(handles, labels, loc=place)
+            figure.legend(handles, labels, loc="outside right upper" if beside else "outside lower left")
     return figure
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import mdmt.experiments.comparison as comparison
 import mdmt.metrics as metrics
-from mdmt.experiments.comparison import Spread
+from mdmt.experiments.comparison import Row, Spread
 from mdmt.experiments.config import RunConfig
 from mdmt.metrics import Metric
 from mdmt.report.charts import Chart, Series
 from mdmt.report.features import first_run, snapshot_tasks
 from mdmt.report.heatmaps import task_sample
 from mdmt.report.study import Study
-from mdmt.report.tables import published_metrics
+from mdmt.report.tables import footnotes, published_metrics, published_text
 from mdmt.report.text import format_difference, format_metric
 from mdmt.words import size
 
@@ -81,7 +81,7 @@ def table(study: Study) -> dict[str, Any]:
             is_best = ours is not None and ours is best[metric]
             cells.append(_cell(format_metric(metric, ours), _mean(ours), best=is_best))
             if metric in published:
-                cells += _published_cells(metric, ours, (row.published or {}).get(metric.name))
+                cells += _published_cells(metric, row)
         cells.append(_cell(f"{row.seconds['mean']:.1f}", row.seconds["mean"]))
         cells.append(_cell(size(row.memory_bytes), row.memory_bytes))
         cells.append(_cell(str(len(row.seeds)), len(row.seeds)))
@@ -90,17 +90,19 @@ def table(study: Study) -> dict[str, Any]:
         "columns": [*columns, "seconds", "memory", "seeds"],
         "lines": lines,
         "published": bool(published),
-        "starred": any(cell["text"].endswith("*") for line in lines for cell in line["cells"]),
+        "footnotes": footnotes(study.rows),
     }
 
 
-def _published_cells(metric: Metric, ours: Spread | None, theirs: Spread | None) -> list[dict[str, Any]]:
+def _published_cells(metric: Metric, row: Row) -> list[dict[str, Any]]:
     """The published value, and ours less it."""
+    ours = row.metrics[metric.name]
+    theirs: Spread | None = (row.published or {}).get(metric.name)
     gap: Spread | None = None
     if ours and theirs:
         gap = {"mean": ours["mean"] - theirs["mean"], "std": None}
     return [
-        _cell(format_metric(metric, theirs), _mean(theirs)),
+        _cell(published_text(metric, row), _mean(theirs)),
         _cell(format_metric(metric, gap, signed=True), _mean(gap)),
     ]
 

@@ -10,7 +10,7 @@ from rich.text import Text
 import mdmt.metrics as metrics
 from mdmt.experiments.comparison import Cells, Row
 from mdmt.metrics import Metric
-from mdmt.report.text import Block, Grid, format_metric
+from mdmt.report.text import NOTE_MARK, Block, Grid, format_metric
 from mdmt.words import count, size
 
 NOTEBOOK = "* not in the paper's Table 1: from the public notebooks behind it"
@@ -37,6 +37,24 @@ def published_metrics(rows: list[Row]) -> list[Metric]:
     ]
 
 
+def published_text(metric: Metric, row: Row) -> str:
+    """The published value of a metric, marked where the row's note is about it."""
+    values = row.published or {}
+    noted = "note" in values and metric.name in values.get("note_on", [metric.name])
+    return format_metric(metric, values.get(metric.name), mark=NOTE_MARK if noted else "")
+
+
+def footnotes(rows: list[Row]) -> list[str]:
+    """What is to be known of the published values beside these rows."""
+    values = [row.published or {} for row in rows]
+    cells = [value.get(metric.name) or {} for value in values for metric in metrics.METRICS]
+    lines = [NOTEBOOK] if any(cell.get("source") == "notebook" for cell in cells) else []
+    for row, value in zip(rows, values, strict=True):
+        if "note" in value:
+            lines.append(f"{NOTE_MARK} {row.label}: {value['note']}")
+    return lines
+
+
 def main_grid(rows: list[Row]) -> Grid:
     """Method, metrics (with the published value where any row has one), seconds and bytes."""
     published = published_metrics(rows)
@@ -49,7 +67,7 @@ def main_grid(rows: list[Row]) -> Grid:
         for metric in metrics.METRICS:
             cells.append(format_metric(metric, row.metrics[metric.name]))
             if metric in published:
-                cells.append(format_metric(metric, (row.published or {}).get(metric.name)))
+                cells.append(published_text(metric, row))
         seconds = row.seconds["mean"]
         time = f"{seconds:.1f}" if seconds < 100 else f"{seconds:.0f}"
         lines.append([*cells, time, size(row.memory_bytes)])
@@ -87,9 +105,7 @@ def captions(rows: list[Row]) -> list[str]:
 
 def blocks(rows: list[Row]) -> list[Block]:
     """The table of a comparison and, where one was asked for, that of the differences."""
-    grid = main_grid(rows)
-    starred = any(cell.endswith("*") for line in grid.rows for cell in line[1:])
-    tables = [Block(captions(rows), grid, [NOTEBOOK] if starred else [])]
+    tables = [Block(captions(rows), main_grid(rows), footnotes(rows))]
     against = [row.differences.against for row in rows if row.differences is not None]
     if against:
         above = [f"difference to {against[0]}, paired by seed"]

@@ -15,6 +15,8 @@ from mdmt.metrics import Metric
 if TYPE_CHECKING:
     from rich.console import Console
 
+NOTE_MARK = "†"
+MARKS = "*" + NOTE_MARK  # what may stand behind a number
 FORMATS = ("table", "markdown", "latex", "csv")
 
 
@@ -61,8 +63,10 @@ def screen() -> Console:
     return Console(width=1000)
 
 
-def format_metric(metric: Metric, cell: Spread | None, *, signed: bool = False) -> str:
+def format_metric(metric: Metric, cell: Spread | None, *, signed: bool = False, mark: str = "") -> str:
     """A metric in a table: its mean, and the spread when there are several runs or it is published.
+
+    A `mark` behind it leads to a footnote.
 
     >>> a_t, f_t, _, ltr = metrics.METRICS
     >>> format_metric(a_t, {"mean": 0.8951, "std": 0.002, "runs": [0.8931, 0.8971]})
@@ -75,7 +79,7 @@ def format_metric(metric: Metric, cell: Spread | None, *, signed: bool = False) 
     if cell is None:
         return "-"
     mean = metric.text(cell["mean"], signed=signed)
-    mark = "*" if cell.get("source") == "notebook" else ""
+    mark = ("*" if cell.get("source") == "notebook" else "") + mark
     if cell["std"] is None or len(cell.get("runs", "many")) == 1:
         return mean + mark
     return f"{mean} ± {metric.text(cell['std'])}{mark}"
@@ -155,9 +159,10 @@ def as_latex(blocks: list[Block]) -> str:
 def _latex(block: Block) -> str:
     columns = block.grid.columns
     header, *body = (" & ".join(map(_tex, cells)) + r" \\" for cells in (columns, *block.grid.rows))
-    lines = [f"% {line}" for line in block.above + block.below]
+    lines = [f"% {line}" for line in block.above]
     lines += [r"\begin{tabular}{l" + "r" * (len(columns) - 1) + "}", r"\toprule", header, r"\midrule"]
-    return "\n".join([*lines, *body, r"\bottomrule", r"\end{tabular}"])
+    notes = [rf"\par{{\footnotesize {_tex_text(line)}\par}}" for line in block.below]
+    return "\n".join([*lines, *body, r"\bottomrule", r"\end{tabular}", *notes])
 
 
 def _tex(text: str) -> str:
@@ -171,14 +176,23 @@ def _tex(text: str) -> str:
         letters, _, index = name.partition("_")
         symbol = f"${letters}_{{{index}}}$" if index else name
         return symbol + text[len(name) :].replace("%", r"\%")
-    if "*" in text[:-1]:
+    number = text.rstrip(MARKS)
+    if "*" in number:
         return f"${text}$"
     if text[0] in "+-0123456789" and text != "-" and text[-1] != "B":
-        number = text.rstrip("*").replace("±", r"\pm")
-        return f"${number}$" + "*" * text.endswith("*")
+        return "$" + number.replace("±", r"\pm") + "$" + _tex_text(text[len(number) :])
+    return "--" if text == "-" else _tex_text(text)
+
+
+def _tex_text(text: str) -> str:
+    """Plain text as LaTeX.
+
+    >>> print(_tex_text("† ewc: 50 % of A_T"))
+    \\dag{} ewc: 50 \\% of A\\_T
+    """
     for sign in "&%$#_{}":
         text = text.replace(sign, f"\\{sign}")
-    return "--" if text == "-" else text
+    return text.replace(NOTE_MARK, r"\dag{}")
 
 
 def as_csv(records: list[dict[str, Any]]) -> str:
