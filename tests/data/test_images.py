@@ -155,3 +155,11 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path, monkeypatch):
 def test_sizes_are_checked(tmp_path):
     assert "image_size=0" in mistake(load_images, [tmp_path], 0)
     assert "no images" in mistake(load_images, [], 5)
+
+
+def test_resizing_is_antialiased(tmp_path):
+    """As the docs say: single black and white pixels become grey, where four neighbours would not."""
+    board = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)
+    Image.fromarray(board).save(tmp_path / "board.png")
+    pixels = load_images([tmp_path / "board.png"], 7, cache=tmp_path / "cache").pixels
+    assert pixels.float().sub(127.5).abs().max() < 20

@@ -69,6 +69,9 @@ def load_images(
 ) -> Images:
     """Load images as RGB, resized to size x size (bilinear, ignoring the aspect ratio), in order.
 
+    PIL's bilinear filter is antialiased: a pixel of a smaller image is a mean over all that it covers.
+    The published runs took four neighbours of each pixel, so theirs were sharper, with aliases.
+
     They are decoded on first use. A file that is missing, broken or not an image is a Mistake with
     its path, and leaves no cache. Two processes that want the same images decode them once.
     """
