@@ -59,6 +59,24 @@ def test_ring_holds_the_last_of_each_class_of_each_finished_task(per_class, shar
         assert everything(ring) == sorted(finished)
 
 
+@pytest.mark.parametrize("per_class", [1, 3])
+@pytest.mark.parametrize("shared", [True, False])
+def test_task_ring_holds_the_last_of_each_finished_task(per_class, shared):
+    """As GEM's own program does: whatever their classes."""
+    draw, ring, finished = random.Random(per_class), memory.TaskRing(per_class), []
+    for task in range(4):
+        rows = [3, 1] if shared else [2 * task, 2 * task + 1]
+        ring.open_task(task, torch.tensor(rows))
+        seen = []
+        for batch in batches(task, rows, 1 if task == 2 else 12, draw, start=1000 * task + 1):
+            ring.observe(batch)
+            seen += contents(batch)
+            assert everything(ring) == sorted(finished)
+        ring.close_task(torch.empty(0), lambda _: None)
+        finished += seen[-2 * per_class :]
+        assert everything(ring) == sorted(finished)
+
+
 def test_ring_with_a_class_that_never_came():
     ring = memory.Ring(2)
     ring.open_task(0, torch.tensor([0, 1]))
@@ -161,7 +179,7 @@ def test_samples_are_without_replacement_and_uniform():
     assert max(abs(c - expected) for c in counts.values()) < 6 * (expected * (1 - 64 / 200)) ** 0.5
 
 
-@pytest.mark.parametrize("kept", [memory.Ring(0), memory.Reservoir(0), memory.AtTaskEnd(0)])
+@pytest.mark.parametrize("kept", [memory.Ring(0), memory.Reservoir(0), memory.AtTaskEnd(0), memory.TaskRing(0)])
 def test_size_zero_is_always_empty(kept):
     kept.open_task(0, torch.tensor([0]))
     x = torch.ones(1, 1)
@@ -171,10 +189,10 @@ def test_size_zero_is_always_empty(kept):
     assert kept.sample(4) is None
 
 
-@pytest.mark.parametrize("policy", ["Ring", "Reservoir"])
+@pytest.mark.parametrize("policy", ["Ring", "Reservoir", "TaskRing"])
 def test_a_restored_memory_goes_on_as_the_saved_one(policy):
     draw = random.Random(4)
-    spec = {"policy": policy, ("per_class" if policy == "Ring" else "size"): 6}
+    spec = {"policy": policy, ("size" if policy == "Reservoir" else "per_class"): 6}
     first = memory.make(spec)
     first.seed(8)
     first.open_task(0, torch.tensor([0, 1]))

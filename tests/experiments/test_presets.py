@@ -75,7 +75,7 @@ def test_the_policy_of_the_memory_is_a_setting():
         ("er", "AtTaskEnd", {"policy": "AtTaskEnd", "per_class": 25}),
     ):
         assert resolve("permuted-digits", method, tasks=3, settings={"policy": policy}).memory == memory
-    with pytest.raises(ValueError, match="policy=Heap: must be one of Ring, Reservoir, AtTaskEnd"):
+    with pytest.raises(ValueError, match="policy=Heap: must be one of Ring, Reservoir, AtTaskEnd, TaskRing"):
         resolve("permuted-digits", "er", settings={"policy": "Heap"})
 
 
