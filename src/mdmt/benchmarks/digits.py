@@ -89,10 +89,23 @@ def permuted_digits(
     )
 
 
-def split_digits(seed: int, tasks: int = PAIRS, heads: HeadKind = "per-task", *, subset: int | None = None) -> Stream:
-    """The ten digits in a shuffled order, two classes a task, as images of one channel."""
-    train = digits().train
-    test = digits().test
+def split_digits(
+    seed: int,
+    tasks: int = PAIRS,
+    heads: HeadKind = "per-task",
+    *,
+    subset: int | None = None,
+    cross_validation: bool = False,
+) -> Stream:
+    """The ten digits in a shuffled order, two classes a task, as images of one channel.
+
+    There are no further classes for cross-validation: its pairs are those of the seed, but tested on
+    digits that are left out of training for it. Choose settings on seeds that no run is measured on.
+    """
+    data = validation_digits() if cross_validation else digits()
+    train = data.train
+    test = data.test
+    prefix = "held-out " if cross_validation else ""
     stream = []
     for number, pair in enumerate(shuffle_classes(seed, range(10), 2)[:tasks]):
         rows = rows_of_classes(train.labels, pair)
@@ -100,11 +113,16 @@ def split_digits(seed: int, tasks: int = PAIRS, heads: HeadKind = "per-task", *,
         test_rows = rows_of_classes(test.labels, pair)
         stream.append(
             Task(
-                f"digits {pair[0]} {pair[1]}",
+                f"{prefix}digits {pair[0]} {pair[1]}",
                 train.images[rows].view(-1, 1, 28, 28),
                 train.labels[rows],
                 test=(test.images[test_rows].view(-1, 1, 28, 28), test.labels[test_rows]),
                 classes=pair,
             )
         )
-    return Stream("split-digits", stream, heads=heads, reduced=reductions(subset=subset))
+    return Stream(
+        "split-digits",
+        stream,
+        heads=heads,
+        reduced=reductions(cross_validation=cross_validation, subset=subset),
+    )

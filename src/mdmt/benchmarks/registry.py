@@ -103,6 +103,8 @@ BENCHMARKS = {
             tasks=digits.PAIRS,
             limit=digits.PAIRS,
             classes_per_task=2,
+            held_out=digits.PAIRS,
+            validation=HELD_OUT_IMAGES,
         ),
         Benchmark(
             name="permuted-mnist",
