@@ -167,8 +167,8 @@ class Ring(Memory):
 class TaskRing(Ring):
     """The last examples of each task, of whatever class: as many as `per_class` of each would be.
 
-    So is GEM's memory in its authors' program. Its presets have the benchmark's memory, as that of
-    A-GEM's authors has; `--set policy=TaskRing` asks for this one.
+    So is GEM's memory in its authors' program. Its presets have the class-balanced memory that the
+    other methods have; `--set policy=TaskRing` asks for this one.
     """
 
     def observe(self, batch: Batch) -> None:
