@@ -13,37 +13,45 @@ from mdmt.tasks import Batch
 
 
 class RunningFisher(Anchored):
-    """A running mean of squared gradients of the mini-batch's mean loss, renewed every `window` steps.
+    """A running mean of squared gradients of the mini-batch's mean loss, folded every `window` steps.
 
-    F <- .1 F + .9 (mean of the window). Squares of batch means depend on the batch size; the published numbers were made so.
+    F <- .1 F + .9 (sum of the squares) / window. As in the original, a fold comes before the step whose
+    number the window divides: a task's first window is one gradient short, and where the window divides
+    its steps only the last gradient enters nothing. A task shorter than a window has no fold; what is
+    done then is ours. Squares of batch means depend on the batch size; the published numbers were made so.
     """
 
     window: int = setting(default=50, least=1)
     fisher = Buffer(like="params")
     squares = Buffer(like="params")
-    collected = Buffer()  # mini-batches in `squares`
+    collected = Buffer()  # gradients of this task so far
 
-    def collect(self) -> bool:
-        """Take the latest gradient in; true when a window was full before it and went into the mean."""
-        full = int(self.collected) >= self.window
-        if full:
-            self.renew()
-        self.squares = self.squares + self.task_gradient.square()
-        self.collected += 1
-        return full
-
-    def renew(self) -> None:
-        """Fold the window into the mean."""
-        self.fisher = 0.1 * self.fisher + 0.9 * self.squares / self.collected.clamp_min(1)
+    def begin_task(self) -> None:
+        """Also start a new window."""
+        super().begin_task()
         self.squares.zero_()
         self.collected.zero_()
+
+    @property
+    def fold_is_due(self) -> bool:
+        """Whether a window ends before the next gradient is added."""
+        return (int(self.collected) + 1) % self.window == 0
+
+    def add_gradient(self) -> None:
+        """Add the square of the latest gradient."""
+        self.squares = self.squares + self.task_gradient.square()
+        self.collected += 1
+
+    def fold(self, steps: int) -> None:
+        """Take the squares into the mean, as those of so many steps."""
+        self.fisher = 0.1 * self.fisher + 0.9 * self.squares / steps
 
 
 class EWC(RunningFisher):
     """Elastic weight consolidation, online: the penalty is strength * sum F (theta - anchor)^2, one anchor.
 
     reading `code` (default, the published numbers): F is the running mean over the last windows, scaled to [0, 1] over the
-    network at the end of a task, so only the latest task's importance counts. The original never renewed F in a task
+    network at the end of a task, so only the latest task's importance counts. The original never folded in a task
     shorter than a window, which made it plain fine-tuning there; here such a task's own mean is used.
     reading `paper`: after each task the mean of squared gradients of single examples of its training data (its
     empirical Fisher), one penalty for each task about its own weights, strength / 2 * sum_k F_k (theta - theta_k)^2.
@@ -54,25 +62,21 @@ class EWC(RunningFisher):
     samples: int = setting(default=200, least=1)  # examples of a task that its Fisher is taken from (paper)
 
     weighted = Buffer(like="params")  # sum_k F_k theta_k (paper)
-    renewed = Buffer()  # whether F was renewed in this task
-
-    def begin_task(self) -> None:
-        """Also start a new window."""
-        super().begin_task()
-        self.squares.zero_()
-        self.collected.zero_()
-        self.renewed.zero_()
 
     def after_step(self, batch: Batch) -> None:
         """Collect the gradient of the cross entropy."""
-        if self.reading == "code" and self.collect():
-            self.renewed.fill_(1)
+        if self.reading == "paper":
+            return
+        if self.fold_is_due:
+            self.fold(self.window)
+            self.squares.zero_()
+        self.add_gradient()
 
     def end_task(self) -> None:
         """Fix the importances for the tasks to come."""
         if self.reading == "code":
-            if not self.renewed:
-                self.renew()
+            if self.collected < self.window:
+                self.fold(max(1, int(self.collected)))
             self.importance = spread(self.fisher)
             return
         fisher = torch.zeros_like(self.importance)

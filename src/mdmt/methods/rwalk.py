@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from mdmt.methods.anchored import PathFollowing, spread
 from mdmt.methods.base import Buffer, setting
@@ -15,10 +16,11 @@ from mdmt.tasks import Batch
 class RWalk(PathFollowing, RunningFisher):
     """Riemannian walk: strength * sum (F + score) (theta - anchor)^2, both scaled to [0, 1] over the network.
 
-    Every `window` steps s += relu(omega / (damping + F (theta - theta a window ago)^2)), then F is renewed; within a task its
-    squares go on adding up, as in the original. When a task ends the score takes s in, which counts twice after the first
-    task. reading `code` (default, the published numbers): score + (score + s) / 2; reading `paper`: (score + s) / 2.
-    The original did nothing in tasks shorter than a window; here such a task is one window.
+    Every `window` steps s += relu(omega / (damping + F (theta - theta a window ago)^2)), then F is folded; within a task its
+    squares go on adding up, as in the original. As there, both come before the step whose number the window divides. When
+    a task ends the score takes s in, which counts twice after the first task. reading `code` (default, the published
+    numbers): score + (score + s) / 2; reading `paper`: (score + s) / 2. The original did nothing in tasks shorter than a
+    window; here such a task is one window.
     """
 
     name, source = "rwalk", "Chaudhry et al., 2018"
@@ -28,36 +30,37 @@ class RWalk(PathFollowing, RunningFisher):
     score = Buffer(like="params")
     gained = Buffer(like="params")  # s of the current task
     window_start = Buffer(like="params")
-    windows = Buffer()  # windows that ended in this task
 
     def begin_task(self) -> None:
         """Also start a new window."""
         super().begin_task()
         self.window_start = self.anchor.clone()
-        for buffer in (self.gained, self.path, self.squares, self.collected, self.windows):
-            buffer.zero_()
+        self.gained.zero_()
+        self.path.zero_()
+
+    def gradient(self, batch: Batch) -> Tensor:
+        """As it was; where a window is over, turn its path into scores first."""
+        if self.fold_is_due:
+            self.end_window(self.window)
+        return super().gradient(batch)
 
     def after_step(self, batch: Batch) -> None:
-        """Follow the path; at the end of a window, turn it into scores."""
+        """Follow the path, and collect the gradient of the cross entropy."""
         super().after_step(batch)
-        self.squares = self.squares + self.task_gradient.square()
-        self.collected += 1
-        if int(self.collected) % self.window == 0:
-            self.end_window(self.window)
+        self.add_gradient()
 
     def end_window(self, steps: int) -> None:
         """Score what the window gained for the distance it went."""
         now = self.model.flat.detach()
         distance = self.fisher * (now - self.window_start).square()
         self.gained = self.gained + (self.path / (self.damping + distance)).relu()
-        self.fisher = 0.1 * self.fisher + 0.9 * self.squares / steps
+        self.fold(steps)
         self.window_start = now.clone()
         self.path.zero_()
-        self.windows += 1
 
     def end_task(self) -> None:
         """Fix the importances for the tasks to come."""
-        if not self.windows:
+        if self.collected < self.window:
             self.end_window(max(1, int(self.collected)))
         first = self.learner.current == 0
         half = (self.score + (2 * self.gained if first else self.gained)) / 2
