@@ -65,7 +65,7 @@ class Learner:
         self.epochs = _count("epochs", epochs)
         self.heads = Heads(heads, outputs, device)
         self.normalisation = Normalisation(scale, mean)
-        self.recorder = Recorder(self.heads, per_class=per_class)
+        self.recorder = Recorder(self.heads, batch=self.batch, per_class=per_class)
         self.seed = seed
         self.device = torch.device(device)
         self.network: Model | None = None  # takes shape with the first task

@@ -18,7 +18,8 @@ from mdmt.errors import Mistake
 
 Rows = ArrayLike | Sequence[Sequence[float | None]]  # None stands for NaN
 
-BETA = 10  # the number of mini-batches over which the learning curve is followed
+BETA = 10  # the last point Z_b of the learning curve, after ten of the published mini-batches
+EXAMPLES = 10  # between two points: the published mini-batch
 
 
 def average_accuracy(a: Rows, t: int | None = None) -> float:
@@ -47,8 +48,9 @@ def forgetting(a: Rows, t: int | None = None) -> float | None:
 
 
 def learning_curve_area(z: Rows, beta: int = BETA, form: Literal["trapezoid", "sum"] = "trapezoid") -> float | None:
-    """LCA_beta (Eq. 14-15): the area under Z_b, the mean accuracy on a task after b of its mini-batches.
+    """LCA_beta (Eq. 14-15): the area under Z_b, the mean accuracy on a task after b mini-batches of ten examples.
 
+    Where a run's own mini-batches do not add up to ten examples, b counts those: see `curve_stride`.
     `trapezoid`, as the published numbers were computed: trapezoid rule over b = 0..beta, divided by beta.
     `sum`, as printed: the mean of Z_0..Z_beta. LCA_0 is Z_0. None where no task was that long.
 
@@ -65,6 +67,19 @@ def learning_curve_area(z: Rows, beta: int = BETA, form: Literal["trapezoid", "s
     if beta == 0 or form == "sum":
         return float(curve.mean())
     return float((curve[1:] + curve[:-1]).sum() / (2 * beta))
+
+
+def curve_stride(batch: int) -> int:
+    """How many mini-batches of a run lie between two points of its learning curve.
+
+    So many that they make ten examples, the published mini-batch: a method that learns one example at a
+    time has seen as much at Z_b as the others. Sizes that do not divide ten are counted as they are, a
+    point each, and their LCA is not comparable with that of other sizes.
+
+    >>> curve_stride(10), curve_stride(1), curve_stride(32)
+    (1, 10, 1)
+    """
+    return EXAMPLES // batch if EXAMPLES % batch == 0 else 1
 
 
 def long_term_remembering(a: Rows) -> float | None:
@@ -124,7 +139,7 @@ METRICS = (
     ),
     Metric(
         "LCA_10", learning_curve_area, "trapezoid of Z_0..Z_10, over 10",
-        "how fast a new task is learned in its first ten mini-batches", better="higher", matrix="curve",
+        "how fast a new task is learned in its first ten mini-batches of ten", better="higher", matrix="curve",
     ),
     Metric(
         "LTR", long_term_remembering, "-1/(T-1) sum_{j<T} (T-j) min(0, a[T][j] - a[j][j])",

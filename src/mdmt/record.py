@@ -19,7 +19,8 @@ LogRow = list[float]  # of the step log: task, step, loss, gradient, seconds
 class Record:
     """Accuracies, curves and drift, a row per learned task, with the cost of learning them.
 
-    `accuracy` has the task given, `accuracy_task_free` lets all seen heads compete. `curve` holds Z_0..Z_10 of each task.
+    `accuracy` has the task given, `accuracy_task_free` lets all seen heads compete. `curve` holds Z_0..Z_10 of each task,
+    a point every ten examples.
     `drift[i][j]` is 1 - cos between the features of task j after task i and right after task j, on a fixed sample.
     `seconds` is the time spent learning, evaluation aside.
     """

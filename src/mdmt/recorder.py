@@ -27,7 +27,7 @@ from torch import Tensor
 from mdmt.errors import Mistake
 from mdmt.heads import Heads
 from mdmt.memory import Memory
-from mdmt.metrics import BETA
+from mdmt.metrics import BETA, curve_stride
 from mdmt.model import Model, chunks, unit
 from mdmt.record import LogRow, Record
 from mdmt.tasks import Task
@@ -39,8 +39,9 @@ LOG_ROWS = 1000  # logged steps of one task, at most, and its last step
 class Recorder:
     """Observes a learner; `record` is what it measured."""
 
-    def __init__(self, heads: Heads, *, per_class: bool = False) -> None:
+    def __init__(self, heads: Heads, *, batch: int = 10, per_class: bool = False) -> None:
         self.heads = heads
+        self.curve_stride = curve_stride(batch)
         self.per_class = per_class  # accuracy is the mean of the classes' accuracies
         self.record = Record()
         self.eval_tasks: dict[str, Task] = {}  # tasks whose test examples are at hand
@@ -76,10 +77,10 @@ class Recorder:
         self.eval_tasks.update({task.name: task for task in tasks if task.test is not None})
 
     def before_step(self, task: Task, step: int, model: Model) -> None:
-        """Z_b: the accuracy on the current task after b of its mini-batches, for b up to beta."""
+        """Z_b: the accuracy on the current task after 10 b of its examples (see `curve_stride`), for b up to beta."""
         self.step_stats = {}
         curve = self.record.curve[-1]
-        if len(task.parts) == 1 and len(curve) == step <= BETA:
+        if len(task.parts) == 1 and len(curve) <= BETA and len(curve) * self.curve_stride == step:
             measured = self.accuracies(task, model)
             curve.append(None if measured is None else measured[0])
 

@@ -264,6 +264,39 @@ def test_the_curve_is_the_accuracy_before_each_of_the_first_updates():
     assert learner.record.curve[0][1:] == seen[:10]
 
 
+@pytest.mark.parametrize(("batch", "steps"), [(1, 10), (2, 5), (5, 2), (10, 1), (4, 1), (20, 1)])
+def test_the_curve_counts_examples_where_batches_add_up_to_ten(batch, steps):
+    """Z_b comes after 10 b examples, so that MER, which learns one at a time, is measured as the others are."""
+    task = small_stream("permuted-digits", tasks=1, train=200, test=200)[0]
+    learner, seen = mdmt.Learner(mdmt.backbones.mlp(784, 32), VAN(), batch=batch, lr=0.1), []
+    learner._open(task, ())
+    before = learner.evaluate(task)[0]
+    learner.learn(task, on_step=lambda x: seen.append(x.evaluate(task)[0]))
+    expected = [before, *seen[steps - 1 :: steps]][:11]
+    assert learner.record.curve == [expected]
+    assert len(set(expected)) > 3
+
+
+def test_an_interrupted_curve_goes_on_with_its_next_point(tmp_path):
+    task = small_stream("permuted-digits", tasks=1, train=60)[0]
+    straight = mdmt.Learner(mdmt.backbones.mlp(784, 8), VAN(), batch=1, lr=0.05)
+    straight.learn(task)
+    for stop in (19, 20, 21):
+        learner = mdmt.Learner(mdmt.backbones.mlp(784, 8), VAN(), batch=1, lr=0.05)
+
+        def interrupt(x, stop=stop):
+            if x.step_in_task == stop:
+                x.save(tmp_path)
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            learner.learn(task, on_step=interrupt)
+        resumed = mdmt.Learner.load(tmp_path)
+        resumed.learn(task)
+        assert resumed.record.curve == straight.record.curve
+        assert len(straight.record.curve[0]) == 7
+
+
 def test_all_tasks_are_evaluated_with_one_head():
     stream = small_stream("permuted-digits", tasks=3)
     learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), VAN())

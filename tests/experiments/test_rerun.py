@@ -11,7 +11,7 @@ import mdmt.experiments.run
 from mdmt.cli.app import main
 from mdmt.errors import Mistake
 from mdmt.experiments.config import folder_of
-from mdmt.experiments.rerun import rerun
+from mdmt.experiments.rerun import first_difference, moments, rerun
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
 from mdmt.experiments.store import RunFolder
@@ -139,3 +139,13 @@ def test_a_damaged_record_is_told_and_the_run_done_again(finished, tmp_path, cap
     again = run(RunFolder(finished).config, tmp_path, warn=told.append)
     assert told == [f"{finished / 'record.json'} is damaged: the run is done again"]
     assert again["weights_sha256"] == json.loads(whole)["weights_sha256"]
+
+
+def test_a_point_of_the_curve_is_placed_at_its_step():
+    """With mini-batches of one, Z_2 comes after step 20 and not after step 2."""
+    about = {"name": "a", "classes": [0], "train": 30, "test": 9}
+    record = {"tasks": [about], "curve": [[0.1, 0.2, 0.3] + [None] * 8]}
+    record |= {name: [[0.5]] for name in ("accuracy", "accuracy_task_free", "drift")}
+    other = {**record, "curve": [[0.1, 0.2, 0.4] + [None] * 8]}
+    assert first_difference(moments(record, [], batch=1), moments(other, [], batch=1))["step"] == 20
+    assert first_difference(moments(record, [], batch=10), moments(other, [], batch=10))["step"] == 2

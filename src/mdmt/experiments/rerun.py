@@ -16,6 +16,7 @@ from mdmt.experiments.resolve import check_config, file_sha256
 from mdmt.experiments.run import run
 from mdmt.experiments.store import RECORD, RunFolder
 from mdmt.learner import OnStep
+from mdmt.metrics import curve_stride
 from mdmt.record import versions
 from mdmt.words import count
 
@@ -46,7 +47,9 @@ def rerun(
         repeated = RunFolder(folder_of(config, place))
         after = repeated.record
         new_steps = repeated.steps
-    difference = first_difference(moments(before, steps), moments(after, new_steps))
+    difference = first_difference(
+        moments(before, steps, config.batch), moments(after, new_steps, config.batch)
+    )
     if difference is None and before["weights_sha256"] != after["weights_sha256"]:
         difference = _difference(len(before["tasks"]), None, "the final weights", None, None)
     elif difference is not None and difference["step"] == END:
@@ -79,7 +82,7 @@ def _config(folder: RunFolder, data: str | None, weights: str | None) -> RunConf
     return config
 
 
-def moments(record: dict[str, Any], steps: list[Step]) -> Moments:
+def moments(record: dict[str, Any], steps: list[Step], batch: int) -> Moments:
     """All that a run measured and computed, by when that was; time aside."""
     values: Moments = {}
     for task, step, loss, gradient, _ in steps:
@@ -87,8 +90,8 @@ def moments(record: dict[str, Any], steps: list[Step]) -> Moments:
         values[int(task), int(step), 1, "sum of the gradient"] = gradient
     for number, task_of_record in enumerate(record["tasks"], 1):
         values[number, 0, 0, "data"] = task_of_record
-        for step_in_task, accuracy in enumerate(record["curve"][number - 1]):
-            values[number, step_in_task, 2, "accuracy on the task itself"] = accuracy
+        for point, accuracy in enumerate(record["curve"][number - 1]):
+            values[number, point * curve_stride(batch), 2, "accuracy on the task itself"] = accuracy
         for name in ("accuracy", "accuracy_task_free", "drift"):
             for other, value in enumerate(record[name][number - 1], 1):
                 values[number, END, 3, f"{name} of task {other} at the end of the task"] = value

@@ -102,10 +102,10 @@ def learning_speed(study: Study) -> Chart:
     return Chart(
         "fig7",
         "How fast a new task is learned (Fig. 7)",
-        "mini-batches b of a new task",
+        "mini-batches b of a new task, ten examples each",
         "learning curve area LCA_b",
         over_seeds(study, np.arange(BETA + 1.0), areas),
-        "LCA_b is the area under the mean accuracy on a task after its first b mini-batches. "
+        "LCA_b is the area under the mean accuracy on a task after its first b mini-batches of ten. "
         f"Higher is faster. {band_note(study)}",
         digits=3,
     )
