@@ -30,6 +30,14 @@ class MDMTR(Rehearsal):
     L1 distillation, which give the published numbers on the Split benchmarks. `paper` is the printed equations: every seen
     head competes (Eq. 7-8), MSE distillation (Eq. 9-10). `head="linear"` is the softmax without margins: Eq. 4-5 when
     every seen head competes, the ordinary one when only the own head does. With one shared head there is no task margin.
+
+    `code` leaves out two habits of the released program. On CUB and AWA it passes the memory through the
+    network a second time for the distillation: same weights and same batch, so the same features and
+    gradient, but batch norm's running averages move once more, and the memory makes up two thirds of the
+    statistics used at test instead of half. And at test its scores are the cosines of the own head with
+    zeros for every other class, so that an example whose own cosines are all negative counts as wrong;
+    here, as in the paper, the own head alone is asked. Neither is part of the method, and MNIST and CIFAR
+    had no second pass: one rule for all four.
     """
 
     name, source = "mdmt-r", "Lyu et al., 2021"
