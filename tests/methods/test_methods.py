@@ -452,3 +452,40 @@ def test_mer_is_algorithm_1_of_its_paper():
             model.flat.copy_(first + gamma * (model.flat - first))
         assert torch.allclose(model.flat, trail[step], atol=1e-5)
     assert not drawn
+
+
+def test_mer_interpolates_batch_norm_statistics_with_the_weights():
+    """The original interpolates the whole state of the network: the first example by hand."""
+    beta, gamma, lr = 0.4, 0.7, 0.05
+    method = MER(beta=beta, gamma=gamma, batches=2)
+    learner = mdmt.Learner(mdmt.backbones.reduced_resnet18(1, 2), method, memory=memory.Reservoir(5), lr=lr, batch=1)
+    task = small_stream("split-digits", tasks=1, train=6)[0]
+    learner._open(task, ())
+    model = learner.model
+    everything = {"weights": model.flat, **dict(model.backbone.named_buffers())}
+
+    def copy():
+        return {name: value.detach().clone() for name, value in everything.items()}
+
+    def go(before, share):
+        with torch.no_grad():
+            for name, value in everything.items():
+                value.copy_(before[name] + share * (value - before[name]))
+
+    example = learner.read(task, torch.tensor([0]))
+    start = copy()
+    with model.training():
+        learner.step(example)
+        learned = copy()
+        go(start, 0.0)
+        for _ in range(2):
+            before = copy()
+            scores = model.scores(model.features(example.inputs))[:, :2]  # the task's two rows come first
+            g = model.gradient(torch.nn.functional.cross_entropy(scores, example.labels))
+            with torch.no_grad():
+                model.flat.sub_(lr * g)
+            go(before, beta)
+        go(start, gamma)
+    for name, value in everything.items():
+        assert torch.allclose(value, learned[name], atol=1e-6), name
+        assert not torch.equal(learned[name], start[name]), name
