@@ -14,6 +14,14 @@ def generator():
     return torch.Generator().manual_seed(7)
 
 
+@pytest.fixture
+def float64():
+    """Networks made in this test compute in double precision."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 def pytest_terminal_summary(terminalreporter):
     passed = terminalreporter.stats.get("passed", [])
     kills = [value for report in passed for name, value in report.user_properties if name == "kills"]

@@ -14,7 +14,6 @@ import mdmt
 from mdmt import memory
 from mdmt.checkpoints import Checkpoints
 from mdmt.methods import MDMTR, VAN
-from mdmt.tasks import Batch
 from support.helpers import outcome, small_stream
 
 
@@ -23,51 +22,79 @@ def resnet_learner(method=None, **more):
     return mdmt.Learner(mdmt.backbones.reduced_resnet18(1, 2), method or MDMTR(reference_batch=16), **settings)
 
 
+MARGINS = {"task_margin": 0.3, "class_margin": 0.05, "scale": 17.0}
 VARIANTS = [
     {},
     {"reading": "paper"},
     {"head": "linear", "competitors": "seen", "distance": "mse"},
-    {"competitors": "own", "task_margin": 0.3, "class_margin": 0.05},
+    {"competitors": "own"},
 ]
 
 
+def loss_of_one(method, model, shared, current, f, y, k):
+    """The loss of one example of task k, from its features, with angles and sums written out (PROTOCOL 5.1, Eq. 4-8)."""
+    owner, k, s = model.head_of_class.tolist(), 0 if shared else k, 17.0
+    m_t, m_c = 0.0 if shared else 0.3, 0.05
+    seen = [j for j, head in enumerate(owner) if head >= 0]
+    own = [j for j in seen if owner[j] == k]
+    weight, bias = model.head[:, :-1], model.head[:, -1]
+    if method.head == "linear":
+        logits = {j: weight[j] @ f + bias[j] for j in seen}
+        return torch.stack(list(logits.values())).logsumexp(0) - logits[y]
+    angle = {j: torch.acos(weight[j] @ f / (weight[j].norm() * f.norm())) for j in seen}
+    if method.competitors == "released":
+        selected = own if k == current else [j for j in seen if owner[j] <= k]
+        logits = {j: s * torch.cos(angle[j] + m_t) for j in selected}
+        logits[y] = logits[y] + s * (torch.cos(angle[y] + m_c) - torch.cos(angle[y]))
+        constants = [torch.tensor(0.0)] * (10 - len(selected))  # the stream has ten outputs
+        return torch.stack([*logits.values(), *constants]).logsumexp(0) - logits[y]
+    logits = {j: s * torch.cos(angle[j] + (m_t if j in own else 0.0)) for j in seen}
+    logits[y] = s * torch.cos(angle[y] + m_c + m_t)
+    rivals = own if method.competitors == "own" else seen
+    return torch.stack([logits[j] for j in rivals]).logsumexp(0) - logits[y]
+
+
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", ["resnet", "mlp"])
 def test_the_update_is_the_sum_of_three_gradients(variant, kind):
-    """g~ = g + g_ref + g_ED, each computed apart by plain autograd on the same mini-batches."""
+    """g~ = g + g_ref + g_ED, each computed apart by plain autograd, the losses written out by hand."""
+    method = MDMTR(reference_batch=16, **MARGINS, **variant)
     if kind == "resnet":
-        learner, stream = resnet_learner(MDMTR(reference_batch=16, **variant)), small_stream()
+        learner, stream = resnet_learner(method, outputs=10), small_stream()
     else:
-        learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), MDMTR(reference_batch=16, **variant), lr=0.03)
+        learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), method, lr=0.03, heads="shared", outputs=10)
         stream = small_stream("permuted-digits", heads="shared")
-    learner.heads.kind = stream.heads
     learner.learn(stream[0])
     learner.learn(stream[1])
-    model, method = learner.model, learner.method
+    learner._open(stream[2], ())
+    model, shared = learner.model, kind == "mlp"
     model.backbone.train()
-    reference, batch = learner.memory.sample(16), learner.read(stream[1], torch.arange(10))
+    reference, batch = learner.memory.sample(16), learner.read(stream[2], torch.arange(10))
+    assert set(reference.tasks.tolist()) == {0, 1}
     learner.memory.sample = lambda count: reference
 
-    def mean_gradient(part, examples):
-        loss = method.loss(model.features(examples.inputs), examples) if part == "loss" else ed(examples)
-        return model.gradient(loss.mean())
+    def gradient(examples, of):
+        features = model.features(examples.inputs)
+        return model.gradient(torch.stack([of(i, f) for i, f in enumerate(features)]).mean())
 
-    def ed(examples):
-        gap = model.features(examples.inputs) - examples.features
-        return (gap.square() if method.distance == "mse" else gap.abs()).mean(1)
+    def margin_loss(examples):
+        y, k = examples.labels.tolist(), examples.tasks.tolist()
+        return lambda i, f: loss_of_one(method, model, shared, 2, f, y[i], k[i])
 
-    without_features = Batch(reference.inputs, reference.labels, reference.tasks)
-    g, g_ref, g_ed = (
-        mean_gradient("loss", batch),
-        mean_gradient("loss", without_features),
-        mean_gradient("ed", reference),
-    )
+    def moved(i, f):
+        gap = f - reference.features[i]
+        return sum(gap**2) / len(gap) if method.distance == "mse" else sum(abs(gap)) / len(gap)
+
+    g = gradient(batch, margin_loss(batch))
+    g_ref = gradient(reference, margin_loss(reference))
+    g_ed = gradient(reference, moved)
     assert min(x.abs().max() for x in (g, g_ref, g_ed)) > 0
     together = method.gradient(batch)
-    assert torch.allclose(together, g + g_ref + g_ed, atol=1e-5 * together.abs().max())
+    assert torch.allclose(together, g + g_ref + g_ed, atol=1e-9 * together.abs().max())
     before = model.flat.detach().clone()
     learner.apply(together)
-    assert torch.allclose(model.flat, before - 0.03 * together, atol=1e-6)
+    assert torch.allclose(model.flat, before - 0.03 * together, atol=1e-12)
 
 
 def test_the_first_task_is_learned_without_rehearsal():

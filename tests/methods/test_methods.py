@@ -123,13 +123,6 @@ class OriginalProgram:
         return torch.autograd.grad(loss, theta)[0]
 
 
-@pytest.fixture
-def float64():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def unit_range(values):
     return (values - values.min()) / (values.max() - values.min())
 
