@@ -1,6 +1,10 @@
 """`mdmt tune`: settings are chosen on held-out tasks, and on nothing else."""
 
+import importlib.util
 import json
+import math
+import shlex
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,10 +16,12 @@ from mdmt.benchmarks.permuted_mnist import permuted_mnist
 from mdmt.cli.app import main
 from mdmt.data.readers import read_mnist
 from mdmt.errors import Mistake
+from mdmt.experiments import presets
 from mdmt.experiments.config import RunConfig
 from mdmt.experiments.presets import SPACES
 from mdmt.experiments.resolve import check_config, resolve, stream_for
 from mdmt.experiments.run import run
+from mdmt.experiments.tune import choose
 from mdmt.experiments.workers import Outcome
 from mdmt.methods import METHODS
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
@@ -227,3 +233,60 @@ def test_configs_from_before_keep_their_folder():
     assert (
         resolve("permuted-digits", "van", tasks=3).hash != resolve("permuted-digits", "van", cross_validation=True).hash
     )
+
+
+def load_script():
+    """bench/tune_digits.py as a module."""
+    path = Path(__file__).parents[2] / "bench" / "tune_digits.py"
+    spec = importlib.util.spec_from_file_location("tune_digits", path)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
+def test_the_digits_are_tuned_with_equal_effort_and_the_record_is_the_preset(here, tmp_path, monkeypatch):
+    file = tmp_path / "tuned.json"
+    arguments = ["--out", str(tmp_path / "runs"), "--record", str(file), "--trials", "2", "--seeds", "2"]
+    arguments += ["--benchmarks", "permuted-digits", "--methods", "van", "er", "ewc"]
+    load_script().main(arguments)
+    record = json.loads(file.read_text())
+    assert record["command"] == shlex.join(["python", "bench/tune_digits.py", *arguments])
+    assert (record["trials"], record["seeds"]) == (2, [2001, 2002])
+    entries = record["benchmarks"]["permuted-digits"]
+    assert list(entries) == ["van", "er", "ewc"]
+    for method, entry in entries.items():
+        assert len(entry["tried"]) == 2
+        best = max(entry["tried"], key=lambda trial: trial["A_T"]["mean"])
+        assert entry["chosen"] == best["settings"]
+        assert set(entry["chosen"]) == set(entry["space"])
+        assert entry["fixed"] == ({"reading": "paper"} if method == "er" else {})
+    assert set(entries["ewc"]["space"]) == {"lr", "strength"}
+
+    runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")}
+    assert len(runs) == 3 * 2 * 2
+    content = file.read_bytes()
+    file.unlink()
+    load_script().main(arguments)
+    assert file.read_bytes() == content  # from the finished runs
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")} == runs
+
+    monkeypatch.setattr(presets, "TUNED", file)
+    presets._tuned.cache_clear()
+    try:
+        config = resolve("permuted-digits", "er")
+        assert config.arguments["reading"] == "paper"
+        assert config.lr == entries["er"]["chosen"]["lr"]
+        assert presets.cells("permuted-digits", "er")["lr"].source == "ours"
+        assert resolve("permuted-mnist", "er").arguments["reading"] == "code"
+    finally:
+        presets._tuned.cache_clear()
+
+
+def test_every_method_has_as_many_points_as_there_are_trials():
+    script = load_script()
+    for heads in ("shared", "per-task"):
+        for method in METHODS:
+            assert math.prod(map(len, script.space_of(method, heads).values())) >= script.TRIALS
+    assert not set(script.SEEDS) & set(range(1234, 1334))
+    with pytest.raises(Mistake, match="its space has 1 points, fewer than 2 trials"):
+        choose("permuted-digits", "van", {}, {"lr": (0.1,)}, trials=2, seeds=range(1, 2), out="")

@@ -7,6 +7,9 @@ of them are ours.
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -130,7 +133,8 @@ class Like(NamedTuple):
 
 # MER's are small, since its published ones take days, and were not tuned. EWC's rate and strength on
 # permuted-digits were picked on seeds 2001 to 2004. PI's strength is one that an earlier trial found to
-# stay finite.
+# stay finite. Where tuned-digits.json lies beside this file, its choices take their place: it is made by
+# `python bench/tune_digits.py`, which gives every method as many trials.
 LIKE = {
     "permuted-digits": Like(
         MNIST,
@@ -156,6 +160,23 @@ LIKE = {
 COLUMNS = (*PUBLISHED, *LIKE)  # of `mdmt list presets`
 
 
+TUNED = Path(__file__).parent / "tuned-digits.json"  # bench/tune_digits.py makes it
+
+
+def tuned(benchmark: str, method: str) -> dict[str, Any]:
+    """The settings that were chosen on the digits, with as many trials for each method."""
+    entry = _tuned().get(benchmark, {}).get(method)
+    return {} if entry is None else {**entry["fixed"], **entry["chosen"]}
+
+
+@cache
+def _tuned() -> dict[str, Any]:
+    if not TUNED.exists():
+        return {}
+    methods: dict[str, Any] = json.loads(TUNED.read_text())["benchmarks"]
+    return methods
+
+
 def cells(benchmark: str, method: str) -> dict[str, Cell]:
     """The settings of a method on a benchmark, each with its source; elsewhere they are those of Split CIFAR.
 
@@ -169,7 +190,7 @@ def cells(benchmark: str, method: str) -> dict[str, Cell]:
         return {key: row[benchmark] for key, row in rows.items()}
     like = LIKE.get(benchmark, Like(CIFAR, {}, {}))
     values = {key: row[like.benchmark].value for key, row in rows.items()}
-    values |= {**like.common, **like.own.get(method, {})}
+    values |= {**like.common, **like.own.get(method, {}), **tuned(benchmark, method)}
     return {key: Cell(value, "ours") for key, value in values.items()}
 
 

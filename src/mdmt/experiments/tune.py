@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 from mdmt.errors import Mistake
-from mdmt.experiments.comparison import Row
+from mdmt.experiments.comparison import Row, run_all
 from mdmt.experiments.config import RunConfig
 from mdmt.experiments.resolve import resolve
+from mdmt.experiments.workers import Event
 
 Point = dict[str, Any]
 
@@ -67,3 +69,38 @@ def ranked(rows: list[Row | None], points: list[Point], seeds: int) -> list[Row]
     """The rows of the points that finished, the most accurate first, those that lack a seed last."""
     finished = [replace(row, settings=point) for point, row in zip(points, rows, strict=True) if row is not None]
     return sorted(finished, key=lambda row: (len(row.seeds) < seeds, -row.accuracy))
+
+
+def choose(
+    benchmark: str,
+    method: str,
+    fixed: Point,
+    space: dict[str, tuple[Any, ...]],
+    *,
+    trials: int,
+    seeds: range,
+    out: str,
+    workers: int | Literal["auto"] = "auto",
+    on_event: Callable[[Event], None] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Try so many points of a space on the held-out tasks, and say all that led to the choice.
+
+    `fixed` settings go with every point. Finished runs in `out` are read.
+    """
+    points = points_of(space, trials, seeds.start)
+    if len(points) != trials:
+        raise Mistake(f"{method}: its space has {len(points)} points, fewer than {trials} trials")
+    configs = configs_of(benchmark, method, points, seeds, fixed, **options)
+    rows, failures = run_all(configs, out, workers, on_event=on_event)
+    best_first = ranked(rows, points, len(seeds))
+    if not best_first or len(best_first[0].seeds) < len(seeds):
+        raise Mistake(f"{method} on {benchmark}: no point finished on every seed: {failures[0]['reason']}")
+    tried = [{"settings": row.settings, "A_T": row.metrics["A_T"], "seeds": row.seeds} for row in best_first]
+    diverged = [point for row, point in zip(rows, points, strict=True) if row is None]
+    return {
+        "fixed": fixed,
+        "space": {key: list(values) for key, values in space.items()},
+        "chosen": best_first[0].settings,
+        "tried": tried + [{"settings": point, "A_T": None, "seeds": []} for point in diverged],
+    }
