@@ -7,14 +7,17 @@ the learner's seed unless `draw` or `load_state_dict` was called before.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from mdmt.errors import Mistake
+
+NormStart = Literal["fast", "zero"]
 
 
 class Backbone(nn.Module):
@@ -116,20 +119,27 @@ class Conv(nn.Module):
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation as in the published runs.
+    """Batch normalisation as in the published runs: the biased variance is stored; eps 1e-3, momentum .1.
 
-    Running mean and variance start at 0, without debiasing; the biased variance is stored; eps 1e-3, momentum .1.
+    Running mean and variance start at 0. `start="zero"`, as published, leaves it at that: after n batches
+    .9^n is missing, and features at test are far too long until a task has had some 30 steps. With
+    `start="fast"` batch n = 1, 2, ... enters with weight 9 / (8 + n) as long as that is more than the
+    momentum: the first one is taken as it is, and old ones are soon forgotten, for early weights move fast.
     """
 
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, channels: int, eps: float = 1e-3, momentum: float = 0.1) -> None:
+    batches: Tensor  # seen so far; where it starts fast
+
+    def __init__(self, channels: int, eps: float = 1e-3, momentum: float = 0.1, start: NormStart = "zero") -> None:
         super().__init__()
         self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.zeros(channels))
-        self.eps, self.momentum = eps, momentum
+        if start == "fast":
+            self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+        self.eps, self.momentum, self.start = eps, momentum, start
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise by the batch's statistics in training, by the running ones in evaluation."""
@@ -137,23 +147,27 @@ class BatchNorm(nn.Module):
             return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         out, mean, inverse = torch.native_batch_norm(x, self.weight, self.bias, None, None, True, 0.0, self.eps)
         with torch.no_grad():
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_((inverse.pow(-2) - self.eps).clamp_min(0), self.momentum)
+            share: Any = self.momentum
+            if self.start == "fast":
+                self.batches += 1
+                share = (9 / (8 + self.batches)).clamp_min(self.momentum).to(mean)
+            self.running_mean.lerp_(mean, share)
+            self.running_var.lerp_((inverse.pow(-2) - self.eps).clamp_min(0), share)
         return out
 
 
 class Block(nn.Module):
     """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, norm_shortcut: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, norm_shortcut: bool, norm_start: NormStart) -> None:
         super().__init__()
-        self.conv1, self.norm1 = Conv(inputs, outputs, 3, stride), BatchNorm(outputs)
-        self.conv2, self.norm2 = Conv(outputs, outputs, 3), BatchNorm(outputs)
+        self.conv1, self.norm1 = Conv(inputs, outputs, 3, stride), BatchNorm(outputs, start=norm_start)
+        self.conv2, self.norm2 = Conv(outputs, outputs, 3), BatchNorm(outputs, start=norm_start)
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != outputs:
             self.shortcut.append(Conv(inputs, outputs, 1, stride))
             if norm_shortcut:
-                self.shortcut.append(BatchNorm(outputs))
+                self.shortcut.append(BatchNorm(outputs, start=norm_start))
 
     def forward(self, x: Tensor) -> Tensor:
         """Feature maps."""
@@ -166,14 +180,25 @@ class ResNet(Backbone):
 
     channels_last = True  # convolutions are quicker in this layout
 
-    def __init__(self, name: str, channels: int, width: int, kernel: int, stride: int, norm_shortcut: bool) -> None:
-        super().__init__(name, channels=channels, width=width)
-        self.conv, self.norm = Conv(channels, width, kernel, stride), BatchNorm(width)
+    def __init__(
+        self,
+        name: str,
+        channels: int,
+        width: int,
+        norm_start: NormStart,
+        *,
+        kernel: int,
+        stride: int,
+        norm_shortcut: bool,
+    ) -> None:
+        unlike_published = {} if norm_start == "zero" else {"norm_start": norm_start}  # see `make`
+        super().__init__(name, channels=channels, width=width, **unlike_published)
+        self.conv, self.norm = Conv(channels, width, kernel, stride), BatchNorm(width, start=norm_start)
         self.stages = nn.Sequential()
         inputs, self.head_bias = width, norm_shortcut
         for outputs, step in zip((width, 2 * width, 4 * width, 8 * width), (1, 2, 2, 2), strict=True):
-            self.stages.append(Block(inputs, outputs, step, norm_shortcut))
-            self.stages.append(Block(outputs, outputs, 1, norm_shortcut))
+            self.stages.append(Block(inputs, outputs, step, norm_shortcut, norm_start))
+            self.stages.append(Block(outputs, outputs, 1, norm_shortcut, norm_start))
             inputs = outputs
         self.draw(torch.Generator().manual_seed(0))
         self.drawn = False
@@ -192,14 +217,20 @@ def mlp(inputs: int = 784, width: int = 256) -> MLP:
     return MLP(inputs, width)
 
 
-def reduced_resnet18(channels: int = 3, width: int = 20) -> ResNet:
-    """The network of Split CIFAR: 3x3 first layer, 20-40-80-160 channels, normalised shortcuts; 1,109,140 parameters."""
-    return ResNet("reduced_resnet18", channels, width, kernel=3, stride=1, norm_shortcut=True)
+def reduced_resnet18(channels: int = 3, width: int = 20, norm_start: NormStart = "fast") -> ResNet:
+    """The network of Split CIFAR: 3x3 first layer, 20-40-80-160 channels, normalised shortcuts; 1,109,140 parameters.
+
+    In the published runs `norm_start` was "zero", which needs tasks of many steps: see `BatchNorm`.
+    """
+    return ResNet("reduced_resnet18", channels, width, norm_start, kernel=3, stride=1, norm_shortcut=True)
 
 
-def resnet18(channels: int = 3, width: int = 64) -> ResNet:
-    """The network of Split CUB and AWA: 7x7 first layer at stride 2, bare shortcuts; 11,277,120 parameters for CUB."""
-    return ResNet("resnet18", channels, width, kernel=7, stride=2, norm_shortcut=False)
+def resnet18(channels: int = 3, width: int = 64, norm_start: NormStart = "fast") -> ResNet:
+    """The network of Split CUB and AWA: 7x7 first layer at stride 2, bare shortcuts; 11,277,120 parameters for CUB.
+
+    In the published runs `norm_start` was "zero", which needs tasks of many steps: see `BatchNorm`.
+    """
+    return ResNet("resnet18", channels, width, norm_start, kernel=7, stride=2, norm_shortcut=False)
 
 
 TORCHVISION_EPS = 1e-5  # of its batch norms
@@ -250,15 +281,19 @@ def _shortcut_norm(given: dict[str, Any], name: str, file: str | Path) -> tuple[
     return factor, bias - mean * factor
 
 
-MAKERS = {"mlp": mlp, "reduced_resnet18": reduced_resnet18, "resnet18": resnet18}
+MAKERS: dict[str, Callable[..., Backbone]] = {"mlp": mlp, "reduced_resnet18": reduced_resnet18, "resnet18": resnet18}
 
 
 def make(spec: dict[str, Any]) -> Backbone:
     """Build a backbone from its name and arguments.
+
+    Where they do not say how batch norm starts, it starts at 0: so did the published networks, and all
+    that mdmt 0.1.0 saved.
 
     >>> make({"name": "mlp", "arguments": {"inputs": 4, "width": 8}}).spec
     {'name': 'mlp', 'arguments': {'inputs': 4, 'width': 8}}
     """
     if spec["name"] not in MAKERS:
         raise Mistake(f"backbone {spec['name']!r} is not one of {', '.join(MAKERS)}")
-    return MAKERS[spec["name"]](**spec["arguments"])
+    start = {} if spec["name"] == "mlp" else {"norm_start": "zero"}
+    return MAKERS[spec["name"]](**{**start, **spec["arguments"]})

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from mdmt.backbones import BatchNorm, mlp, reduced_resnet18
+from mdmt.backbones import mlp, reduced_resnet18
 from mdmt.learner import Learner
 from mdmt.memory import Memory, Reservoir, Ring
 from mdmt.methods.base import Method
@@ -53,14 +53,8 @@ class Trial:
         return Stream("checks", made, heads="shared", evaluate="all")
 
     def backbone(self) -> nn.Module:
-        """A narrow network; a few steps must do for its batch-norm statistics."""
-        if self.kind == "mlp":
-            return mlp(SIDE * SIDE, 12)
-        backbone = reduced_resnet18(1, 2)
-        for module in backbone.modules():
-            if isinstance(module, BatchNorm):
-                module.momentum = 0.9
-        return backbone
+        """A narrow network."""
+        return mlp(SIDE * SIDE, 12) if self.kind == "mlp" else reduced_resnet18(1, 2)
 
     def learner(self, method: Method | None = None, memory: Memory | None = None, **settings: Any) -> Learner:
         """A fresh learner with the method, or with another one beside it."""

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mdmt import backbones
+from mdmt import backbones, benchmarks
 from mdmt.model import Model
 
 
@@ -109,8 +109,40 @@ def test_batch_norm_statistics_start_at_zero_and_store_the_biased_variance(gener
     assert torch.allclose(norm(x), scaled, atol=1e-5)
 
 
-def test_batch_norm_gradient(generator):
-    norm = backbones.BatchNorm(2).double()
+def test_batch_norm_that_starts_fast_follows_early_batches_closely(generator):
+    """By plain loops: batch n enters with weight 9 / (8 + n), and never with less than the momentum."""
+    norm = backbones.BatchNorm(3, start="fast")
+    mean = var = torch.zeros(3)
+    for n in range(1, 101):
+        x = torch.randn(4, 3, 2, 2, generator=generator) * (1 + n) + n
+        norm(x)
+        share = max(0.1, 9 / (8 + n))
+        mean = mean + share * (x.mean((0, 2, 3)) - mean)
+        var = var + share * (x.var((0, 2, 3), correction=0) - var)
+        assert torch.allclose(norm.running_mean, mean, rtol=1e-4, atol=1e-4)
+        assert torch.allclose(norm.running_var, var, rtol=1e-4)
+    assert share == 0.1
+
+
+@pytest.mark.parametrize("make", [backbones.reduced_resnet18, backbones.resnet18])
+def test_a_spec_that_does_not_say_how_batch_norm_starts_is_the_published_network(make):
+    """So do the published benchmarks, and what 0.1.0 saved: their state has no count of batches."""
+    published = {"name": make.__name__, "arguments": {"channels": 1, "width": 2}}
+    own = make(1, 2)
+    for net, start in ((backbones.make(published), "zero"), (own, "fast"), (backbones.make(own.spec), "fast")):
+        norms = [module for module in net.modules() if isinstance(module, backbones.BatchNorm)]
+        assert {norm.start for norm in norms} == {start}
+        assert any(name.endswith("batches") for name in net.state_dict()) == (start == "fast")
+    assert make(1, 2, norm_start="zero").spec == published == backbones.make(published).spec
+    for name in ("split-cifar", "split-cub", "split-awa"):
+        assert "norm_start" not in benchmarks.find(name).backbone["arguments"]
+    for name in ("split-digits", "folder"):
+        assert benchmarks.find(name).backbone["arguments"]["norm_start"] == "fast"
+
+
+@pytest.mark.parametrize("start", ["zero", "fast"])
+def test_batch_norm_gradient(start, generator):
+    norm = backbones.BatchNorm(2, start=start).double()
     x = torch.randn(3, 2, 2, 2, generator=generator, dtype=torch.float64, requires_grad=True)
 
     def forward(inputs):

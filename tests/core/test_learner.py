@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from mdmt import memory
 from mdmt.checkpoints import Checkpoints
 from mdmt.methods import MDMTR, VAN
 from support.helpers import outcome, small_stream
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def resnet_learner(method=None, **more):
@@ -95,6 +98,19 @@ def test_the_update_is_the_sum_of_three_gradients(variant, kind):
     before = model.flat.detach().clone()
     learner.apply(together)
     assert torch.allclose(model.flat, before - 0.03 * together, atol=1e-12)
+
+
+def test_a_model_that_0_1_0_saved_loads_as_it_was(tmp_path):
+    """Its batch norm started at 0, which its file does not say; so it does in whatever it learns from here on."""
+    (folder,) = FIXTURES.glob("runs-0.1.0/split-digits/er/*/1235/checkpoint")
+    learner = mdmt.Learner.load(folder)
+    norms = [module for module in learner.backbone.modules() if isinstance(module, mdmt.backbones.BatchNorm)]
+    assert {norm.start for norm in norms} == {"zero"}
+    assert min(norm.running_var.max() for norm in norms) > 0
+    learner.save(tmp_path)
+    again = mdmt.Learner.load(tmp_path)
+    assert again.backbone.spec == {"name": "reduced_resnet18", "arguments": {"channels": 1, "width": 2}}
+    assert again.model.sha256() == learner.model.sha256()
 
 
 def test_the_first_task_is_learned_without_rehearsal():

@@ -1,6 +1,7 @@
 """A run's config: its hash never changes, and what others wrote is checked."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -27,13 +28,23 @@ HASHES = {  # as release 0.1.0 gives them: with another, finished runs would not
     "split-cub": {"mdmt-r": "8a288e8905f8", "mer": "2aaf5f0e201f"},
     "split-awa": {"mdmt-r": "305000612d6b", "mer": "5cb2e79ae1f9"},
 }  # fmt: skip
+FAST = {  # split-digits since its batch norm starts fast; the hashes above are those of its network before
+    "joint": "80ab8e259cfb", "van": "12b80f5010e1", "ewc": "5b90949e0146", "mas": "689b612f8a59",
+    "rwalk": "35dc2968f1c6", "pi": "ffaa6760430e", "mer": "1711c7d299dc", "gem": "8bc71a9baefc",
+    "a-gem": "35f1f6dc1636", "er": "bdc163edab00", "mega": "578be867e31f", "mdmt-r": "cbfcb8dd72bb",
+    "mdmt-r[distance=none]": "75fbd7df434a", "er[reading=paper,lr=1]": "b422c3914af4",
+}  # fmt: skip
 CONFIGS = [(benchmark, variant) for benchmark, variants in HASHES.items() for variant in variants]
 
 
 @pytest.mark.parametrize(("benchmark", "variant"), CONFIGS)
 def test_hashes_stay(benchmark, variant):
     config = resolve(benchmark, variant)
-    assert config.hash == HASHES[benchmark][variant]
+    then = config
+    if benchmark == "split-digits":
+        assert config.hash == FAST[variant]
+        then = replace(config, backbone={"name": "reduced_resnet18", "arguments": {"channels": 1, "width": 5}})
+    assert then.hash == HASHES[benchmark][variant]
     read = RunConfig.from_json(json.loads(json.dumps(config.to_json())))
     assert (read, read.hash) == (config, config.hash)
 
@@ -47,7 +58,7 @@ def test_a_hash_with_everything_set():
 
 def test_the_folder_and_the_name_of_a_run(tmp_path):
     config = resolve("split-digits", "mdmt-r[distance=none]", seed=7)
-    assert folder_of(config, tmp_path) == tmp_path / "split-digits" / "mdmt-r" / "3c57e96310d6" / "7"
+    assert folder_of(config, tmp_path) == tmp_path / "split-digits" / "mdmt-r" / FAST["mdmt-r[distance=none]"] / "7"
     assert config.name == "mdmt-r[distance=none] on split-digits, seed 7"
 
 
@@ -83,7 +94,8 @@ def test_a_key_that_is_missing_is_named(content, key):
         ("arguments", []), ("arguments", {"scale": float("inf")}), ("arguments", {"scale": [[[[1]]]]}), ("arguments", {"a b": 1}),
         ("memory", {"policy": "Ring"}), ("memory", {"policy": "Ring", "per_class": "2"}),
         ("memory", None), ("backbone", {"name": "mlp"}), ("backbone", {"name": "mlp", "arguments": {"width": 10**12}}),
-        ("heads", "none"), ("source", "no hash"),
+        ("backbone", {"name": "resnet18", "arguments": {"norm_start": "slow"}}),
+        ("backbone", {"name": "resnet18", "arguments": {"norm_start": 3}}), ("heads", "none"), ("source", "no hash"),
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_be_is_refused_by_name(content, key, value):

@@ -8,7 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
+import mdmt
 from mdmt import Task
+from support.helpers import small_stream
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-data.md"
 
@@ -66,6 +68,23 @@ def test_items_that_do_not_fit_are_named(items, message):
     assert message in str(raised.value)
     assert "task 'a'" in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("method", [mdmt.VAN, mdmt.MDMTR])
+def test_a_first_task_of_few_steps_is_learned(method):
+    """Running statistics that start at 0 make features ten times too long after 16 steps, and accuracy chance."""
+    ratios, accuracies = [], []
+    for seed in range(3):
+        task = small_stream(tasks=1, train=160, test=200, seed=1234 + seed)[0]
+        learner = mdmt.Learner(mdmt.backbones.reduced_resnet18(1, 5), method(), lr=0.03, seed=seed)
+        learner.learn(task)
+        lengths = learner.features(task.test.inputs).norm(dim=1).mean()
+        with torch.no_grad(), learner.model.training():
+            in_training = learner.model.features(task.test.inputs).norm(dim=1).mean()
+        ratios.append(float(lengths / in_training))
+        accuracies.append(learner.record.accuracy[0][0])
+    assert max(ratios) < 2
+    assert sum(accuracies) / 3 > 0.7
 
 
 @pytest.mark.parametrize("title", ["Arrays", "A torch Dataset"])

@@ -75,7 +75,7 @@ class Benchmark:
         return self.make(seed, tasks=tasks, heads=heads, subset=subset, **more)
 
 
-def _net(name: str, **arguments: int) -> dict[str, Any]:
+def _net(name: str, **arguments: int | str) -> dict[str, Any]:
     return {"name": name, "arguments": arguments}
 
 
@@ -99,7 +99,7 @@ BENCHMARKS = {
             name="split-digits",
             summary="the same digits as images, two classes a task",
             make=digits.split_digits,
-            backbone=_net("reduced_resnet18", channels=1, width=5),
+            backbone=_net("reduced_resnet18", channels=1, width=5, norm_start="fast"),
             tasks=digits.PAIRS,
             limit=digits.PAIRS,
             classes_per_task=2,
@@ -161,7 +161,7 @@ BENCHMARKS = {
             name="folder",
             summary="your own images: DIR/task/class/*.jpg, with --data DIR",
             make=folder.folder,
-            backbone=_net("reduced_resnet18", channels=3, width=20),
+            backbone=_net("reduced_resnet18", channels=3, width=20, norm_start="fast"),
             tasks=None,
             limit=10_000,
             classes_per_task=10,

@@ -101,12 +101,16 @@ def _memory(key: str, value: Any) -> dict[str, Any]:
     return spec
 
 
+_norm_start = gate.matching("fast|zero", "fast or zero")
+
+
 def _backbone(key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or set(value) != {"name", "arguments"}:
         raise gate.refusal(key, value, "the name and the arguments of a network")
     arguments = gate.settings(f"{key}.arguments", value["arguments"])
-    for name, number in arguments.items():
-        gate.whole(1, 10**6)(f"{key}.{name}", number)
+    for name, given in arguments.items():
+        check = _norm_start if name == "norm_start" else gate.whole(1, 10**6)
+        check(f"{key}.{name}", given)
     return {"name": gate.name(f"{key}.name", value["name"]), "arguments": arguments}
 
 
