@@ -221,7 +221,7 @@ def interval(values: list[float]) -> tuple[float, float] | None:
 
 
 def published_for(config: RunConfig) -> dict[str, Any] | None:
-    """The row of Table 1 for a config that has its settings, in either reading of the paper; else None.
+    """The row of Table 1 for a config with its settings, in a reading for which they were chosen; or None.
 
     Nothing is known of the settings behind MER on Split CIFAR.
     """

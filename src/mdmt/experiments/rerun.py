@@ -47,9 +47,7 @@ def rerun(
         repeated = RunFolder(folder_of(config, place))
         after = repeated.record
         new_steps = repeated.steps
-    difference = first_difference(
-        moments(before, steps, config.batch), moments(after, new_steps, config.batch)
-    )
+    difference = first_difference(moments(before, steps, config.batch), moments(after, new_steps, config.batch))
     if difference is None and before["weights_sha256"] != after["weights_sha256"]:
         difference = _difference(len(before["tasks"]), None, "the final weights", None, None)
     elif difference is not None and difference["step"] == END:

@@ -26,6 +26,9 @@ def published(benchmark: str, method: str) -> dict[str, Any] | None:
 def settings(benchmark: str, method: str, reading: str | None = None) -> dict[str, Any]:
     """The settings behind a row of Table 1, in one of the two readings of the paper.
 
+    EWC, MAS and RWalk have none in reading `paper`: the strengths of their penalties were chosen for the
+    programs' form of them, which is on another scale.
+
     >>> settings("split-cifar", "mdmt-r", "paper")["arguments"]["distance"]
     'mse'
     """
