@@ -451,7 +451,8 @@ def test_mer_interpolates_batch_norm_statistics_with_the_weights():
     """The original interpolates the whole state of the network: the first example by hand."""
     beta, gamma, lr = 0.4, 0.7, 0.05
     method = MER(beta=beta, gamma=gamma, batches=2)
-    learner = mdmt.Learner(mdmt.backbones.reduced_resnet18(1, 2), method, memory=memory.Reservoir(5), lr=lr, batch=1)
+    net = mdmt.backbones.reduced_resnet18(1, 2, norm_start="zero")
+    learner = mdmt.Learner(net, method, memory=memory.Reservoir(5), lr=lr, batch=1)
     task = small_stream("split-digits", tasks=1, train=6)[0]
     learner._open(task, ())
     model = learner.model
