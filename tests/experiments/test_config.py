@@ -90,7 +90,7 @@ def test_a_key_that_is_missing_is_named(content, key):
         ("tasks", 0), ("tasks", "2"), ("tasks", 10**9), ("lr", "0.1"), ("lr", float("nan")), ("lr", 1e308), ("lr", -1),
         ("batch", 0), ("batch", 2.5), ("epochs", None), ("threads", 10**6), ("image_size", -3), ("subset", 0),
         ("cross_validation", 1), ("device", "cuda:0; rm"), ("optimiser", "SGD()"), ("optimiser", []),
-        ("weights", "abc"), ("weights_file", "a\nb"), ("data", 5), ("data", "\x9b1m"), ("label", 5), ("label", "x" * 2000),
+        ("weights", "abc"), ("weights_file", "a\nb"), ("data", 5), ("data", "\x9b1m"), ("label", 5), ("label", "x" * 5000),
         ("arguments", []), ("arguments", {"scale": float("inf")}), ("arguments", {"scale": [[[[1]]]]}), ("arguments", {"a b": 1}),
         ("memory", {"policy": "Ring"}), ("memory", {"policy": "Ring", "per_class": "2"}),
         ("memory", None), ("backbone", {"name": "mlp"}), ("backbone", {"name": "mlp", "arguments": {"width": 10**12}}),

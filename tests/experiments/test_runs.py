@@ -13,7 +13,7 @@ import mdmt.experiments.run
 from mdmt.cli.app import main
 from mdmt.experiments.config import folder_of
 from mdmt.experiments.measurements import steps_from_csv
-from mdmt.experiments.resolve import resolve
+from mdmt.experiments.resolve import check_config, resolve
 from mdmt.experiments.run import run
 from mdmt.experiments.store import RunFolder
 from mdmt.recorder import log_stride
@@ -89,6 +89,12 @@ def test_a_release_goes_on(release, tmp_path):
     assert steps == list(range(21, 81))
     assert (record["finished"], record["steps"], len(RunFolder(unfinished).steps)) == (True, 160, 160)
     assert not (unfinished / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
+def test_a_release_can_be_run_again(release):
+    for method in ("mdmt-r", "er"):
+        check_config(RunFolder(folder(release, method)).config)
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)

@@ -14,7 +14,8 @@ from mdmt.words import printable
 
 Check = Callable[[str, Any], Any]
 
-LONGEST = 1000  # characters of a text, entries of a list
+LONGEST = 4096  # characters of a text, as of a path
+MOST = 1000  # entries of a list or an object
 HUGE = 1e100
 
 
@@ -49,7 +50,7 @@ def path(key: str, value: Any) -> str:
 
 def file_name(key: str, value: Any) -> str:
     """A name that leads nowhere else."""
-    if path(key, value) in ("", ".", "..") or len(value) > 100 or set(value) & set("/\\"):
+    if path(key, value) in ("", ".", "..") or len(value) > 200 or set(value) & set("/\\"):
         raise refusal(key, value, "a name, not a path")
     return str(value)
 
@@ -119,14 +120,14 @@ def scalar(key: str, value: Any) -> Any:
 
 def settings(key: str, value: Any) -> dict[str, Any]:
     """Names with a setting each: a scalar, or lists and objects of them."""
-    if not isinstance(value, dict) or len(value) > LONGEST:
+    if not isinstance(value, dict) or len(value) > MOST:
         raise refusal(key, value, "an object of settings")
     return {name(key, part): _setting(f"{key}.{part}", value[part], depth=3) for part in value}
 
 
 def _setting(key: str, value: Any, depth: int) -> Any:
-    if depth and isinstance(value, list) and len(value) <= LONGEST:
+    if depth and isinstance(value, list) and len(value) <= MOST:
         return [_setting(key, part, depth - 1) for part in value]
-    if depth and isinstance(value, dict) and len(value) <= LONGEST:
+    if depth and isinstance(value, dict) and len(value) <= MOST:
         return {text(key, part): _setting(key, value[part], depth - 1) for part in value}
     return scalar(key, value)

@@ -41,32 +41,27 @@ def resolve(
     With `cross_validation` it learns the tasks held out for choosing settings, and none of the others.
     """
     bench = benchmarks.find(benchmark)
-    name, asked = parse_variant(method)
-    asked |= settings or {}
+    name, own = parse_variant(method)
+    own |= settings or {}
     if reading is not None:
-        asked["reading"] = reading
-    made = find_method(name)
-    hints = argument_types(made)
-    allowed = {**LEARNING, **hints}
-    for key in asked:
-        if key not in allowed:
-            raise Mistake(f"setting {key!r} is unknown; {name} on {benchmark} takes {', '.join(sorted(allowed))}")
-    values = preset(benchmark, name) | {key: convert(key, value, allowed[key]) for key, value in asked.items()}
+        own["reading"] = reading
+    kind = find_method(name)
+    values = preset(benchmark, name) | _convert_all(own, kind, f"{name} on {benchmark}")
     heads = values.get("heads", bench.heads[0])
+    policy = own.get("policy") or kind.policy or values["policy"]
     if tasks is None:
         tasks = bench.held_out if cross_validation else bench.tasks
     check_stream(bench, heads, tasks, cross_validation)
     bench.check_options(data=data, image_size=image_size, weights=weights)
     if weights == "imagenet":
         weights = str(fetch_weights(data))
-    label = name + (f"[{','.join(f'{k}={v}' for k, v in sorted(asked.items()))}]" if asked else "")
     return RunConfig(
         benchmark=benchmark,
         tasks=tasks,
         heads=heads,
         method=name,
-        arguments=made(**{k: v for k, v in values.items() if k in hints}).arguments,
-        memory=memory_spec(asked.get("policy") or made.policy or values["policy"], values["memory"], bench, tasks),
+        arguments=kind(**{key: values[key] for key in argument_types(kind) if key in values}).arguments,
+        memory=memory_spec(policy, values["memory"], bench, tasks),
         backbone=bench.backbone,
         lr=values["lr"],
         batch=values["batch"],
@@ -79,12 +74,28 @@ def resolve(
         data=data,
         cross_validation=cross_validation,
         validation=bench.validation if cross_validation else None,
-        source=None if name in METHODS else source_sha256(made),
+        source=None if name in METHODS else source_sha256(kind),
         seed=seed,
         threads=threads,
         device="cpu",
-        label=label,
+        label=_label(name, own),
     )
+
+
+def _convert_all(settings: dict[str, Any], kind: type[Method], name: str) -> dict[str, Any]:
+    """Settings as the types they have; an unknown one is refused."""
+    types = {**LEARNING, **argument_types(kind)}
+    for key in settings:
+        if key not in types:
+            raise Mistake(f"setting {key!r} is unknown; {name} takes {', '.join(sorted(types))}")
+    return {key: convert(key, value, types[key]) for key, value in settings.items()}
+
+
+def _label(name: str, settings: dict[str, Any]) -> str:
+    """A method with the settings that were asked for, in the order of their names."""
+    if not settings:
+        return name
+    return f"{name}[{','.join(f'{key}={settings[key]}' for key in sorted(settings))}]"
 
 
 def check_stream(bench: benchmarks.Benchmark, heads: str, tasks: int | None, cross_validation: bool) -> None:
@@ -109,13 +120,12 @@ def check_config(config: RunConfig) -> None:
     bench.check_options(data=config.data, image_size=config.image_size, weights=config.weights_file)
     if config.cross_validation and config.validation != bench.validation:
         raise Mistake(f"{bench.name}: held-out tasks were tested on the test images then; tune anew")
-    made = find_method(config.method)
-    unknown = ", ".join(sorted(set(config.arguments) - set(argument_types(made))))
+    kind = find_method(config.method)
+    unknown = set(config.arguments) - set(argument_types(kind))
     if unknown:
-        raise Mistake(f"{config.method} has no setting {unknown}")
-    made(**config.arguments)
-    shapes = [{**spec["arguments"], "width": 0} for spec in (config.backbone, bench.backbone)]
-    if config.backbone["name"] != bench.backbone["name"] or shapes[0] != shapes[1]:
+        raise Mistake(f"{config.method} has no setting {', '.join(sorted(unknown))}")
+    kind(**config.arguments)
+    if _inputs(config.backbone) != _inputs(bench.backbone):
         raise Mistake(f"backbone: {bench.name} takes {bench.backbone['name']}, of any width")
     try:
         memory.make(config.memory)
@@ -123,14 +133,21 @@ def check_config(config: RunConfig) -> None:
         raise Mistake(f"memory is {config.memory}: there is no such policy, or it takes another size") from None
 
 
-def argument_types(made: type[Method]) -> dict[str, Any]:
+def _inputs(backbone: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A network without what may differ between runs of one benchmark, as between releases."""
+    arguments = backbone["arguments"].items()
+    return backbone["name"], {key: value for key, value in arguments if key not in ("width", "norm_start")}
+
+
+def argument_types(kind: type[Method]) -> dict[str, Any]:
     """The arguments of a method, with their types."""
-    fields = made.__dataclass_fields__  # type: ignore[attr-defined]
-    return {k: hint for k, hint in get_type_hints(made, localns={"Learner": Any}).items() if k in fields}
+    fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    hints = get_type_hints(kind, localns={"Learner": Any})
+    return {name: hint for name, hint in hints.items() if name in fields}
 
 
 def check_there(config: RunConfig) -> None:
-    """Refuse a run whose data set is not there; a ValueError says how to get it."""
+    """Refuse a run whose data set is not there, saying how to get it."""
     name = benchmarks.find(config.benchmark).data
     if name and name != "DIR":
         locate(name, config.data)
@@ -151,7 +168,7 @@ def stream_for(config: RunConfig, **more: Any) -> Stream:
 
 
 def file_sha256(path: str) -> str:
-    """A file's content, in short."""
+    """The hash of a file's content."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -165,18 +182,18 @@ def memory_spec(policy: str, per_class: int, bench: benchmarks.Benchmark, tasks:
 
 def reduced(config: RunConfig, stream: Stream) -> dict[str, Any] | None:
     """What makes a run less than the benchmark's protocol asks, or None."""
-    named = dict(stream.reduced or {})
+    reasons = dict(stream.reduced or {})
     bench = benchmarks.find(config.benchmark)
     if bench.tasks is not None and len(stream) != bench.tasks:
-        named["tasks"] = len(stream)
+        reasons["tasks"] = len(stream)
     first_weights = _first_weights(bench, config)
     if first_weights is not None:
-        named["weights"] = first_weights
-    usual = preset(config.benchmark, config.method)
-    drawn = config.arguments.get("reference_batch")
-    if drawn is not None and drawn != usual["reference_batch"]:
-        named["reference_batch"] = drawn
-    return named or None
+        reasons["weights"] = first_weights
+    usual = preset(config.benchmark, config.method)["reference_batch"]
+    size = config.arguments.get("reference_batch", usual)
+    if size is not None and size != usual:
+        reasons["reference_batch"] = size
+    return reasons or None
 
 
 def _first_weights(bench: benchmarks.Benchmark, config: RunConfig) -> str | None:
@@ -200,17 +217,17 @@ def find_method(name: str) -> type[Method]:
     if "" not in sys.path:
         sys.path.insert(0, "")  # a module in the current folder
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        kind = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, SyntaxError) as error:
         raise Mistake(f"method {name!r} cannot be loaded: {error}") from None
-    if not (isinstance(found, type) and issubclass(found, Method)):
+    if not (isinstance(kind, type) and issubclass(kind, Method)):
         raise Mistake(f"method {name!r}: {attribute} is not a subclass of mdmt.Method")
-    return found
+    return kind
 
 
-def source_sha256(made: type[Method]) -> str | None:
-    """The module of a person's own method, in short: edited, it is another method. None where there is no file."""
-    path = getattr(sys.modules[made.__module__], "__file__", None)
+def source_sha256(kind: type[Method]) -> str | None:
+    """The hash of the module of a person's own method: edited, it is another method. None where there is no file."""
+    path = getattr(sys.modules[kind.__module__], "__file__", None)
     return None if path is None else file_sha256(path)
 
 
@@ -265,50 +282,53 @@ def split_methods(text: str) -> list[str]:
     >>> split_methods("mdmt-r[distance=none,scale=20], er")
     ['mdmt-r[distance=none,scale=20]', 'er']
     """
-    items, depth = [""], 0
+    items = [""]
+    depth = 0
     for letter in text:
         depth += (letter == "[") - (letter == "]")
         if letter == "," and depth == 0:
             items.append("")
         else:
             items[-1] += letter
-    named = [item.strip() for item in items if item.strip()]
-    if not named:
+    names: list[str] = []
+    for item in items:
+        if item.strip():
+            names += METHODS if item.strip() == "all" else [item.strip()]
+    if not names:
         raise Mistake(f"--methods {text!r}: write it as all or as a list such as van,er,'mdmt-r[distance=none]'")
-    return list(dict.fromkeys(name for item in named for name in (METHODS if item == "all" else [item])))
+    return list(dict.fromkeys(names))
 
 
 def configs_for(
     benchmark: str, variants: list[str], seeds: range, settings: dict[str, str], **options: Any
 ) -> list[list[RunConfig]]:
     """For each variant the config of each seed. A setting goes to the methods that have it; a variant's own stays."""
-    asked = [parse_variant(variant) for variant in variants]
-    allowed = [{*LEARNING, *argument_types(find_method(name))} for name, _ in asked]
+    known: set[str] = set()  # the settings of all methods
+    free: dict[str, set[str]] = {}  # of each variant, those that it does not set itself
+    for variant in variants:
+        name, own = parse_variant(variant)
+        keys = {*LEARNING, *argument_types(find_method(name))}
+        known |= keys
+        free[variant] = keys - set(own)
     for key in settings:
-        if not any(key in keys for keys in allowed):
-            valid = ", ".join(sorted(set().union(*allowed)))
-            raise Mistake(f"setting {key!r} is unknown; these methods take {valid}")
-        if all(key in own or key not in keys for (_, own), keys in zip(asked, allowed, strict=True)):
+        if key not in known:
+            raise Mistake(f"setting {key!r} is unknown; these methods take {', '.join(sorted(known))}")
+        if not any(key in keys for keys in free.values()):
             raise Mistake(f"setting {key!r} is what these variants differ in: each has its own")
-    return [
-        [
-            resolve(
-                benchmark, variant, seed=seed, **options,
-                settings={k: v for k, v in settings.items() if k in keys and k not in own},
-            )
-            for seed in seeds
-        ]
-        for variant, (_, own), keys in zip(variants, asked, allowed, strict=True)
-    ]  # fmt: skip
+    configs = []
+    for variant in variants:
+        fitting = {key: value for key, value in settings.items() if key in free[variant]}
+        configs.append([resolve(benchmark, variant, seed=seed, settings=fitting, **options) for seed in seeds])
+    return configs
 
 
 def find_row(name: str, variants: list[str], configs: list[list[RunConfig]]) -> str:
     """The label of the row that --against names: as it was asked for, by its label, or by its method when only one row has it."""
-    labels: list[str] = [of_seed[0].label for of_seed in configs]
+    labels = [seeds[0].label for seeds in configs]
     for names in (variants, labels):
         if name in names:
             return labels[names.index(name)]
-    of_method = [of_seed[0].label for of_seed in configs if of_seed[0].method == name]
+    of_method = [seeds[0].label for seeds in configs if seeds[0].method == name]
     if len(of_method) != 1:
         raise Mistake(f"--against {name!r} is not one row of {', '.join(labels)}")
-    return str(of_method[0])
+    return of_method[0]
