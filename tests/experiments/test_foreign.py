@@ -214,3 +214,17 @@ def test_a_file_that_is_none(world, originals, capsys, name):
     list_and_report(capsys, folders)
     for folder in folders:
         show_and_rerun(capsys, folder)
+
+
+@pytest.mark.parametrize("change", [{"memory": {"policy": "Ring", "per_class": 10**9}}, {"backbone.width": 10**6}])
+def test_what_no_machine_can_hold_is_one_line(world, originals, capsys, change):
+    folder = Path("runs", "huge", "1234")
+    shutil.copytree(original_of("record.json", originals), folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["memory"] = change.get("memory", config["memory"])
+    config["backbone"]["arguments"]["width"] = change.get("backbone.width", config["backbone"]["arguments"]["width"])
+    (folder / "config.json").write_text(json.dumps(config))
+    assert main(["rerun", str(folder), "--quiet"]) == 2
+    err = capsys.readouterr().err
+    assert "has not enough memory" in err
+    assert err.count("\n") == 1

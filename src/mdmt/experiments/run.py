@@ -26,6 +26,7 @@ from mdmt.methods.base import Method
 LONG = 3600.0  # seconds
 FORECAST_STEPS = 20  # a forecast is made of so many steps of a task,
 FORECAST_SECONDS = 5.0  # or of so much time
+OUT_OF_MEMORY = "this machine has not enough memory for it: a smaller memory or network takes less"
 
 
 def run(
@@ -209,10 +210,14 @@ def _failure_written(folder: RunFolder) -> Iterator[Attempt]:
         raise
     except Exception as error:
         learner = attempt.learner
+        short_of_memory = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+        reason = OUT_OF_MEMORY if short_of_memory else summarise(error)
         if learner is None:
-            folder.fail(summarise(error), None, None)
+            folder.fail(reason, None, None)
         else:
-            folder.fail(summarise(error), learner.current + 1, learner.step_in_task)
+            folder.fail(reason, learner.current + 1, learner.step_in_task)
+        if short_of_memory:  # torch has no type of its own for it
+            raise Mistake(reason) from None
         raise
 
 
