@@ -8,7 +8,8 @@ import re
 import sys
 from typing import Any, Literal, get_origin, get_type_hints
 
-from mdmt import benchmarks, memory
+import mdmt.benchmarks as benchmarks
+import mdmt.memory as memory
 from mdmt.data.fetch import fetch_weights
 from mdmt.data.sources import IMAGENET_RESNET18, locate
 from mdmt.errors import Mistake

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from mdmt import backbones, memory
+import mdmt.backbones as backbones
+import mdmt.memory as memory
 from mdmt.checkpoints import Checkpoints
 from mdmt.errors import Mistake, Stopped, go_on, summarise
 from mdmt.experiments.config import RunConfig, folder_of
