@@ -73,7 +73,11 @@ class Model:
         self.grow(outputs)
 
     def grow(self, capacity: int) -> None:
-        """Give the head `capacity` rows; the new ones are drawn as the backbone asks and belong to no task."""
+        """Give the head `capacity` rows; the new ones are drawn as the backbone asks and belong to no task.
+
+        They are a draw of their own, from the seed and the number of rows before them: a head that grew does
+        not start where one that had room from the start would have.
+        """
         old, features = len(self.head_of_class), self.head.shape[1] - 1
         rows = getattr(self.backbone, "head_rows", uniform_rows)(
             capacity - old, features, _generator(self.seed, 1 + old)

@@ -42,6 +42,26 @@ def test_growth_keeps_what_was_there_and_appends(generator):
     assert all(leaf.abs().max() == 0 for leaf in model.leaves)  # still views
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_rows_that_a_head_gains_are_drawn_anew_from_the_seed_and_their_place(which):
+    """A head that grew is another draw than one that had room from the start, but the same whenever it is made."""
+    backbone, features = networks()[which][0], (5, 16)[which]
+    heads = []
+    for seed, noise in ((5, 0), (5, 1), (6, 0)):
+        torch.manual_seed(noise)
+        model = Model(backbone, features, 40, seed=seed)
+        with torch.no_grad():
+            model.flat.mul_(1 + noise)  # what was learned meanwhile
+        model.grow(80)
+        heads.append(model.head[40:].detach().clone())
+    assert torch.equal(heads[0], heads[1])
+    assert not torch.equal(heads[0], heads[2])
+    both = Model(backbone, features, 80, seed=5).head.detach()
+    assert not torch.equal(both[40:], heads[0])
+    assert len(torch.unique(torch.cat([Model(backbone, features, 40, seed=5).head, heads[0]])[:, 0])) == 80
+    assert heads[0][:, :-1].std().item() == pytest.approx(both[:, :-1].std().item(), rel=0.15)
+
+
 def test_rows_are_claimed_in_order_and_the_head_doubles():
     model = Model(backbones.mlp(4, 3), 3, 4)
     assert model.claim(0, 3).tolist() == [0, 1, 2]

@@ -7,7 +7,7 @@ import torch
 
 from mdmt import memory
 from mdmt.checks import CHECKS, KINDS, Trial, check_method, outcome, the_end_of_a_task_leaves_the_network_alone
-from mdmt.methods import ER, MDMTR, METHODS, VAN, Buffer, Method
+from mdmt.methods import ER, EWC, MDMTR, METHODS, VAN, Buffer, Method
 from mdmt.tasks import Batch
 
 NAMES = list(METHODS)
@@ -15,7 +15,7 @@ REHEARSAL = [name for name, method in METHODS.items() if method.uses_memory]
 ANCHORED = [name for name, method in METHODS.items() if method.kind == "regularisation"]
 
 SETTINGS = {
-    "ewc": {"window": 3, "strength": 50.0}, "rwalk": {"window": 3}, "pi": {"strength": 0.1},
+    "ewc": {"window": 3, "strength": 50.0}, "mas": {"strength": 0.1}, "rwalk": {"window": 3}, "pi": {"strength": 0.1},
     "mer": {"replay": 1, "beta": 0.5, "gamma": 0.5}, "a-gem": {"reference_batch": 12}, "er": {"reference_batch": 12},
     "mega": {"reference_batch": 12}, "mdmt-r": {"reference_batch": 12},
 }  # fmt: skip
@@ -149,6 +149,14 @@ class Alias(VAN):
         self.anchor = self.model.flat.data
 
 
+class Shifted(EWC):
+    """Its importances no longer stand beside their weights when the head has grown."""
+
+    def grow(self):
+        super().grow()
+        self.importance = self.importance.roll(7)
+
+
 class Idle(VAN):
     def gradient(self, batch):
         return torch.zeros_like(self.grad(batch)[1])
@@ -178,6 +186,7 @@ class Greedy(ER):
         (Careless, "the end of a task leaves the network alone"),
         (Chancy, "same seed same bits"),
         (Alias, "does not alias the live weights.*: the buffer 'anchor' changed with the weights"),
+        (Shifted, "growth of the head changes nothing.*: a head that grew learned something else"),
         (Idle, "weights move in every step"),
     ],
 )
