@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import lsq_linear
+from torch import nn
 
 import mdmt
 from mdmt import memory
@@ -302,6 +304,62 @@ def test_gem_objects_for_every_past_task():
     for update, seen in updates:
         for _, past in seen[:-1]:
             assert update @ past >= -1e-4 * past.norm() * update.norm()
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("margin", [0.0, 0.5])
+def test_gem_projects_away_from_all_that_the_memory_holds(margin):
+    """Its update against gradients by plain autograd and another solver of its program."""
+    learner = tiny(GEM(margin=margin))
+    method, objections = learner.method, 0
+    plain = method.gradient
+
+    def mean_gradient(batch):
+        model = learner.model
+        scores = model.scores(model.features(batch.inputs))
+        return model.gradient(nn.functional.cross_entropy(scores[:, :3], batch.labels))
+
+    def checked(batch):
+        nonlocal objections
+        update = plain(batch)
+        held = learner.memory.take(learner.memory.available) if len(learner.memory) else batch
+        picks = [held.tasks == k for k in range(learner.current)]
+        assert [int(pick.sum()) for pick in picks] == [9] * learner.current  # three of each of three classes
+        parts = [Batch(held.inputs[pick], held.labels[pick], held.tasks[pick]) for pick in picks]
+        g, rows = mean_gradient(batch), [mean_gradient(part) for part in parts]
+        expected = g
+        if any(row @ g < 0 for row in rows):
+            objections += 1
+            matrix = torch.stack(rows)
+            v = lsq_linear(matrix.T.numpy(), -g.numpy(), (margin, np.inf), tol=1e-14).x
+            expected = g + matrix.T @ torch.from_numpy(v)
+        assert torch.allclose(update, expected, atol=1e-6 * float(g.abs().max()))
+        return update
+
+    method.gradient = checked
+    for task in tiny_tasks(3):
+        learner.learn(task)
+    assert objections > 0
+
+
+def test_mega_gives_each_gradient_the_weight_of_its_own_loss():
+    """No other turn of g between the two scores loss cos(to g) + loss_ref cos(to r) higher."""
+    learner, updates = tiny(MEGA(reference_batch=6)), []
+    spied(learner, updates)
+    for task in tiny_tasks(2):
+        learner.learn(task)
+    rehearsed = [(update, *seen) for update, seen in updates if len(seen) == 2]
+    assert len(rehearsed) == 5
+    for update, (loss_ref, r), (loss, g) in rehearsed:
+
+        def score(u, g=g, r=r, loss=loss, loss_ref=loss_ref):
+            to_g, to_r = (torch.cosine_similarity(u, x, dim=0) for x in (g, r))
+            return float(loss * to_g + loss_ref * to_r)
+
+        across = r - (r @ g) / (g @ g) * g
+        angles = torch.linspace(0, math.pi / 2, 91)
+        turns = [g / g.norm() * a.cos() + across / across.norm() * a.sin() for a in angles]
+        assert score(update) >= max(map(score, turns)) - 1e-5
 
 
 @pytest.mark.parametrize("seed", range(20))
