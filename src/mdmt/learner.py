@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import mdmt.backbones as backbones
 import mdmt.checkpoints as checkpoints
 import mdmt.memory as memories
+from mdmt.batches import indices, needs_two, refuse_single_examples, steps_in_epoch
 from mdmt.checkpoints import Checkpoints
 from mdmt.errors import Mistake
 from mdmt.heads import Heads, LearnedTask
@@ -69,6 +70,7 @@ class Learner:
         self.seed = seed
         self.device = torch.device(device)
         self.network: Model | None = None  # takes shape with the first task
+        self.needs_two = False  # whether a mini-batch of one example is too small for the network
         self.task: Task | None = None  # the task being learned
         self.task_name: str | None = None  # its name, also after an interruption
         self.step_in_task = 0  # steps of that task that are over
@@ -181,7 +183,10 @@ class Learner:
 
     def steps_of(self, task: Task) -> int:
         """How many steps a task takes."""
-        return self.epochs * math.ceil(task.size / self.batch)
+        return self.epochs * self._steps_in_epoch(task)
+
+    def _steps_in_epoch(self, task: Task) -> int:
+        return steps_in_epoch(task.size, self.batch, needs_two=self.needs_two)
 
     # Evaluation.
 
@@ -231,13 +236,15 @@ class Learner:
     def _batches(self, task: Task) -> Iterator[Batch]:
         """The mini-batches that are left, in an order that depends on seed, task and epoch alone."""
         of_epoch = -1
-        order = np.empty(0, np.int64)
+        order = torch.empty(0, dtype=torch.int64)
+        steps = self._steps_in_epoch(task)
         while self.step_in_task < self.steps_of(task):
-            epoch, position = divmod(self.step_in_task, math.ceil(task.size / self.batch))
+            epoch, position = divmod(self.step_in_task, steps)
             if epoch != of_epoch:
                 generator = np.random.default_rng([self.seed, 1, self.current, epoch])
-                order, of_epoch = generator.permutation(task.size), epoch
-            yield self.read(task, torch.from_numpy(order[position * self.batch :][: self.batch]))
+                order = torch.from_numpy(generator.permutation(task.size))
+                of_epoch = epoch
+            yield self.read(task, indices(order, position, self.batch, steps))
 
     # Saving.
 
@@ -349,6 +356,8 @@ class Learner:
             if self.network is None:
                 self._build(example, len(part.classes))
             self.model.check_inputs(f"task {part.name!r}", example)
+        if self.needs_two:
+            refuse_single_examples(self.backbone, self.method.one_by_one, self.batch, task)
         with self.model.lock:  # predictions from other threads see all of it or nothing
             for part in task.parts:
                 before = self.model.flat.numel()
@@ -369,8 +378,10 @@ class Learner:
         scale = self.normalisation.scale
         if scale is None:
             scale = 1 / 255 if example.dtype == torch.uint8 else 1.0
+        features = count_features(self.backbone, example)
+        self.needs_two = needs_two(self.backbone, example)
         self.network = Model(
-            self.backbone, count_features(self.backbone, example), self.heads.outputs or classes,
+            self.backbone, features, self.heads.outputs or classes,
             cosine=self.method.cosine, scale=scale, mean=self.normalisation.mean, seed=self.seed,
             device=self.device, channels_last=channels_last, example=example,
         )  # fmt: skip

@@ -7,6 +7,7 @@ from PIL import Image
 
 import mdmt
 from mdmt.benchmarks.folder import folder, folder_task
+from mdmt.experiments.resolve import resolve
 from support.helpers import mistake
 
 
@@ -160,3 +161,33 @@ def test_no_tasks_at_all(place):
     (place / "cats" / "0.png").unlink()
     (place / "cats").rmdir()
     assert f"{place / 'u' / 'train'} is missing" in mistake(folder, 1, data=place)
+
+
+def test_every_policy_keeps_as_many_examples(place):
+    """The classes are counted, those of the tasks that are learned; each task's are its own."""
+    fill(place)
+    for part in ("train", "test"):
+        picture(place / "c cars" / part / "van" / "0.png")
+
+    def kept(method, **more):
+        return resolve("folder", method, data=str(place), **more).memory
+
+    per_class = kept("mdmt-r")["per_class"]
+    assert kept("er") == {"policy": "Reservoir", "size": 5 * per_class}
+    assert kept("mer", tasks=1) == {"policy": "Reservoir", "size": 2 * per_class}
+    assert kept("gem", settings={"policy": "Reservoir", "memory": 2}) == {"policy": "Reservoir", "size": 10}
+    assert "missing" in mistake(resolve, "folder", "er", data=str(place / "none"))
+
+
+def test_one_tasks_split_is_not_taken_for_two_tasks(place):
+    for part in ("train", "test"):
+        for name in ("owl", "kite"):
+            picture(place / part / name / "0.png")
+    message = mistake(folder, 1, data=place)
+    assert f"{place} holds test and train, which are parts of one task" in message
+    assert str(place / "NAME" / "train") in message
+    assert message == mistake(resolve, "folder", data=str(place))
+    (place / "test").rename(place / "val")
+    assert f"{place} holds train and val" in mistake(folder, 1, data=place)
+    (place / "val").rename(place / "ferries")
+    assert [task.name for task in folder(1, data=place, image_size=8)] == ["ferries", "train"]

@@ -19,6 +19,7 @@ from mdmt.tasks import HeadKind, Stream, Task
 
 IMAGE_SIZE = 64
 LAYOUT = "DIR/task/class/image.jpg or DIR/task/{train,test}/class/image.jpg"
+SPLITS = {"train", "test", "val", "valid", "validation"}  # what people call the parts of one task
 IGNORE = {"thumbs.db", "desktop.ini", "__macosx"}
 Classes = dict[str, list[Path]]  # the images of each class, all in name order
 
@@ -43,8 +44,7 @@ def folder(
     progress: Progress | None = None,
 ) -> Stream:
     """The folders of DIR as tasks, in name order, and their class folders as classes."""
-    places = _folders(Path(data), "task")
-    _check_names(places)
+    places = _task_folders(Path(data))
     if tasks is not None and not 1 <= tasks <= len(places):
         raise Mistake(f"tasks={tasks!r}: {data} has {len(places)}, so 1 to {len(places)}")
     count = len(places) if tasks is None else tasks
@@ -61,6 +61,12 @@ def folder(
         heads=heads,
         reduced=reductions(tasks=None if count == len(places) else count, subset=subset),
     )
+
+
+def count_classes(data: str | Path, tasks: int | None = None) -> int:
+    """Count the classes of the first tasks, or of all; a class of two tasks counts twice."""
+    places = _task_folders(Path(data))[:tasks]
+    return sum(len(_class_folders(place)) for place in places)
 
 
 def folder_task(
@@ -96,6 +102,19 @@ def _task(
     return Task(name, pixels[:cut], labels[:cut], test=test, classes=list(files.train))
 
 
+def _task_folders(data: Path) -> list[Path]:
+    """List the folders of the tasks; two with one name, or the split of a single task, are refused."""
+    places = _folders(data, "task")
+    _check_names(places)
+    names = [place.name for place in places]
+    if "train" in names and set(names) <= SPLITS and not _parts(data / "train"):
+        raise Mistake(
+            f"{data} holds {' and '.join(names)}, which are parts of one task, not tasks: "
+            f"move them into a folder of the task's name, {data / 'NAME' / 'train'} and {data / 'NAME' / 'test'}"
+        )
+    return places
+
+
 def _check_names(places: list[Path]) -> None:
     """Refuse names that differ only in case, spaces or the spelling of an accent."""
     first_with: dict[str, Path] = {}
@@ -109,7 +128,7 @@ def _check_names(places: list[Path]) -> None:
 def _task_files(task: Path) -> TaskFiles:
     """List the images of a task; without train and test folders, split each class 80 to 20."""
     inside = _folders(task, "class")
-    parts = [path.name for path in inside if path.name in ("train", "test") and not _holds_images(path)]
+    parts = _parts(task)
     if not parts:
         return _split({place.name: _images(place) for place in inside})
     for place in inside:
@@ -125,6 +144,16 @@ def _task_files(task: Path) -> TaskFiles:
                 f"{task / 'test' / name} is a class without training images: {task / 'train'} has no {name!r}"
             )
     return TaskFiles(train, test)
+
+
+def _parts(task: Path) -> list[str]:
+    """Name the parts that a task is split into; none where its folders are classes."""
+    return [name for name in ("test", "train") if (task / name).is_dir() and not _holds_images(task / name)]
+
+
+def _class_folders(task: Path) -> list[Path]:
+    """List the folders of a task's classes, without a look at their images."""
+    return _folders(task / "train" if "train" in _parts(task) else task, "class")
 
 
 def _class_files(part: Path) -> Classes:

@@ -36,6 +36,14 @@ class Benchmark:
     takes_weights: bool = False  # whether training may start from torchvision's ResNet-18
     published_weights: bool = False  # whether the published numbers did, from those of ImageNet
 
+    def classes(self, data: str | None, tasks: int | None) -> int:
+        """Count the classes of so many tasks, or of all; each task's are its own."""
+        if self.data == "DIR":
+            assert data is not None  # see check_options
+            return folder.count_classes(data, tasks)
+        assert tasks is not None  # only one's own data has as many tasks as there are
+        return self.classes_per_task * tasks
+
     def check_options(
         self, *, data: str | None = None, image_size: int | None = None, weights: str | None = None
     ) -> None:

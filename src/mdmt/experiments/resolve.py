@@ -62,7 +62,7 @@ def resolve(
         heads=heads,
         method=name,
         arguments=kind(**{key: values[key] for key in argument_types(kind) if key in values}).arguments,
-        memory=memory_spec(policy, values["memory"], bench, tasks),
+        memory=memory_spec(policy, values["memory"], bench.classes(data, tasks)),
         backbone=bench.backbone,
         lr=values["lr"],
         batch=values["batch"],
@@ -174,11 +174,11 @@ def file_sha256(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def memory_spec(policy: str, per_class: int, bench: benchmarks.Benchmark, tasks: int | None) -> dict[str, Any]:
-    """So many examples of each class of each task (of ten tasks, where their number is not known)."""
+def memory_spec(policy: str, per_class: int, classes: int) -> dict[str, Any]:
+    """So many examples of each class of each task."""
     if policy not in POLICIES:
         raise Mistake(f"policy={policy}: must be one of {', '.join(POLICIES)}")
-    return POLICIES[policy].budget(per_class, bench.classes_per_task * (tasks or 10))
+    return POLICIES[policy].budget(per_class, classes)
 
 
 def reduced(config: RunConfig, stream: Stream) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ class MER(Method):
 
     name, kind, source = "mer", "rehearsal", "Riemer et al., 2019"
     uses_memory = True
+    one_by_one = True
     policy = "Reservoir"
     beta: float = setting(default=0.03, least=0.0)
     gamma: float = setting(default=1.0, least=0.0)
