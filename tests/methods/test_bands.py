@@ -28,6 +28,16 @@ MEASURED = {  # A_T: mean, std; F_T: mean, std
 }
 
 
+# Over six seeds, 5 tasks x 4,000, lr .1: what a pull gains in A_T over none was .030 to .106, and it
+# saved .053 to .132 of F_T.
+PULLS = {
+    "ewc": {"strength": 3.0, "window": 10},
+    "mas": {"strength": 0.1},
+    "rwalk": {"strength": 1.0, "window": 10},
+    "pi": {"strength": 0.003},
+}
+
+
 @cache
 def measured(name):
     """Mean A_T and F_T over two seeds; a number that is not finite would have stopped the run."""
@@ -53,8 +63,28 @@ def test_within_its_band(name):
     # every method must do something about forgetting
     if METHODS[name].kind == "rehearsal":
         assert a > measured("van")[0] + 0.02
-    if METHODS[name].kind == "regularisation":
-        assert a >= measured("van")[0]
     if name == "mdmt-r":
         best = max(MEASURED[n][0] for n, m in METHODS.items() if m.kind == "rehearsal")
         assert a >= best - 2 * a_std
+
+
+@cache
+def long_run(name, seed):
+    """A_T and F_T of five tasks that are long enough to be forgotten, at one learning rate for all."""
+    stream = small_stream("permuted-digits", tasks=5, train=4000, test=1000, seed=seed)
+    method = METHODS[name](**PULLS.get(name, {}))
+    learner = mdmt.Learner(mdmt.backbones.mlp(784), method, lr=0.1, seed=seed)
+    metrics = learner.run(stream).metrics
+    return metrics["A_T"], metrics["F_T"]
+
+
+@pytest.mark.long
+@pytest.mark.xdist_group("pulls")  # they share the runs without a pull
+@pytest.mark.parametrize("name", PULLS)
+def test_a_pull_forgets_less_than_none(name):
+    """The same seeds, order and learning rate: without a pull these are the runs of VAN, and nothing is gained."""
+    pairs = [(long_run(name, seed), long_run("van", seed)) for seed in (1234, 1235)]
+    gained = sum(a - plain for (a, _), (plain, _) in pairs) / 2
+    saved = sum(plain - f for (_, f), (_, plain) in pairs) / 2
+    assert 0.02 < gained < 0.11
+    assert 0.04 < saved < 0.15
