@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
+from datetime import datetime
 
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # Control characters, marks that turn the direction or show nothing, halves of pairs, line ends.
 CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
@@ -26,6 +28,15 @@ def size(number: int) -> str:
     if not number:
         return "-"
     return f"{number / 1e6:.1f} MB" if number >= 1e6 else f"{number / 1e3:.0f} kB"
+
+
+def moment(time: datetime) -> str:
+    """A day and a time of it.
+
+    >>> moment(datetime(2026, 11, 6, 14, 2))
+    '6 Nov 14:02'
+    """
+    return f"{time.day} {MONTHS[time.month - 1]} {time:%H:%M}"
 
 
 def printable(text: str) -> str:

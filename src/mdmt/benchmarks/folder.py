@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from mdmt.benchmarks.splits import draw, reductions
+from mdmt.data.fingerprint import fingerprint as fingerprint_of_files
 from mdmt.data.images import IMAGE_SUFFIXES, Progress, load_images
 from mdmt.errors import Mistake
 from mdmt.tasks import HeadKind, Stream, Task
@@ -67,6 +68,13 @@ def count_classes(data: str | Path, tasks: int | None = None) -> int:
     """Count the classes of the first tasks, or of all; a class of two tasks counts twice."""
     places = _task_folders(Path(data))[:tasks]
     return sum(len(_class_folders(place)) for place in places)
+
+
+def fingerprint(data: str | Path) -> str:
+    """What tells this folder from others, and from itself before a change: its files, their sizes and times."""
+    files = [_task_files(place) for place in _task_folders(Path(data))]
+    classes = [paths for task in files for part in (task.train, task.test) for paths in part.values()]
+    return fingerprint_of_files(Path(data), [path for paths in classes for path in paths])
 
 
 def folder_task(

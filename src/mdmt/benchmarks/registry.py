@@ -30,6 +30,7 @@ class Benchmark:
     classes_per_task: int
     heads: tuple[str, ...] = ("per-task", "shared")  # the kinds it can have, the default first
     data: str = ""  # its data set; empty if that comes with the package, DIR for your own
+    fingerprint: Callable[[Any], str | None] | None = None  # of the images in a folder; None of the published ones
     held_out: int = 0  # further tasks, for choosing settings only
     validation: str | None = None  # what these are tested on, where their classes are not others
     image_size: int | None = None  # the default, where the size can be chosen
@@ -148,6 +149,7 @@ BENCHMARKS = {
             classes_per_task=10,
             data="cub",
             held_out=HELD_OUT,
+            fingerprint=split_cub.fingerprint,
             image_size=split_cub.IMAGE_SIZE,
             takes_weights=True,
             published_weights=True,
@@ -162,6 +164,7 @@ BENCHMARKS = {
             classes_per_task=5,
             data="awa2",
             held_out=HELD_OUT,
+            fingerprint=split_awa.fingerprint,
             image_size=split_awa.IMAGE_SIZE,
             takes_weights=True,
         ),
@@ -174,6 +177,7 @@ BENCHMARKS = {
             limit=10_000,
             classes_per_task=10,
             data="DIR",
+            fingerprint=folder.fingerprint,
             image_size=folder.IMAGE_SIZE,
         ),
     )

@@ -17,8 +17,10 @@ from mdmt.benchmarks.splits import (
     task_name,
 )
 from mdmt.data.fetch import ensure_unpacked
+from mdmt.data.fingerprint import unpublished_fingerprint
 from mdmt.data.images import Progress, load_images
 from mdmt.data.readers import LabelledImages, read_cub
+from mdmt.data.sources import locate
 from mdmt.tasks import HeadKind, Stream
 
 OUTPUTS = 200
@@ -80,3 +82,13 @@ def split_cub(
             images=origin,
         ),
     )
+
+
+def fingerprint(data: str | Path | None) -> str | None:
+    """What tells these images from others; None of the published ones, also while they are packed."""
+    location = locate("cub", data)
+    if location.archive is not None:
+        return None
+    cub = read_cub(location.folder)
+    complete = (len(cub.train), len(cub.test)) == PUBLISHED
+    return unpublished_fingerprint("cub", location, cub.paths, complete)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from json import dumps
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +13,7 @@ from mdmt.cli.options import Method, RunOptions
 from mdmt.cli.process import in_child
 from mdmt.cli.progress import LiveTable, RunBar, tell
 from mdmt.errors import Mistake, Stopped, go_on
-from mdmt.words import count
+from mdmt.words import count, moment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,37 +35,49 @@ def run(options: RunOptions, method: Method = "mdmt-r", log: Log = None) -> None
 
 
 def _run(options: RunOptions, method: str, log: str | None) -> None:
+    from dataclasses import replace
+
     from mdmt.experiments import tensorboard
     from mdmt.experiments.config import folder_of
     from mdmt.experiments.resolve import resolve
 
-    configs = [
-        resolve(options.benchmark, method, seed=seed, settings=options.settings, **options.of_every_run)
-        for seed in options.all_seeds
-    ]
+    first = resolve(options.benchmark, method, settings=options.settings, **options.of_every_run)
+    configs = [replace(first, seed=seed) for seed in options.all_seeds]
     if log not in (None, "tensorboard"):
         raise Mistake(f"--log {log}: must be tensorboard; steps.csv and record.json are always written")
     if log:
         tensorboard.writer()  # refused before the run, not after
     _ = options.worker_count  # likewise
     if options.seeds == 1:
-        row, record = _learn_here(configs[0], options, log is not None)
+        result = _learn_here(configs[0], options, log is not None)
     else:
-        row, record = _learn_in_workers(configs, options)
+        result = _learn_in_workers(configs, options)
         for config in configs if log else ():
             _write_events(folder_of(config, options.out))
     if options.json:
-        print(dumps(row.to_json(cost=False)))
+        for folder in result.read:
+            tell(_origin(folder))
+        print(dumps(result.row.to_json(cost=False)))
     else:
-        _print_table(row, len(record["tasks"]))
+        _print_table(result)
 
 
-def _learn_here(config: RunConfig, options: RunOptions, log: bool) -> tuple[Row, dict[str, Any]]:
+@dataclass(frozen=True)
+class Result:
+    """The row of the runs that were asked for, their number of tasks, and the folders of those that were only read."""
+
+    row: Row
+    tasks: int
+    read: list[str]
+
+
+def _learn_here(config: RunConfig, options: RunOptions, log: bool) -> Result:
     """Do a run in this process, with its progress on stderr, and event files as it goes when asked for."""
     from mdmt.experiments import comparison
     from mdmt.experiments.config import folder_of
     from mdmt.experiments.run import run as run_one
 
+    read: list[str] = []
     with RunBar(f"{config.label}, seed {config.seed}", options.silent) as progress:
         record = run_one(
             config,
@@ -74,24 +87,32 @@ def _learn_here(config: RunConfig, options: RunOptions, log: bool) -> tuple[Row,
             events=log,
             on_step=progress.step,
             on_image=progress.image,
+            on_read=lambda folder: read.append(str(folder.path)),
             warn=tell,
         )
-    return comparison.row_of([config], [record], [str(folder_of(config, options.out))]), record
+    row = comparison.row_of([config], [record], [str(folder_of(config, options.out))])
+    return Result(row, len(record["tasks"]), read)
 
 
-def _learn_in_workers(configs: list[RunConfig], options: RunOptions) -> tuple[Row, dict[str, Any]]:
+def _learn_in_workers(configs: list[RunConfig], options: RunOptions) -> Result:
     """Do a run for each seed in worker processes; one that fails is a Mistake."""
-    records: list[dict[str, Any]] = []
+    from mdmt.experiments.config import folder_of
+
+    tasks = 0
+    read: list[str] = []
 
     def keep(outcome: Outcome) -> None:
+        nonlocal tasks
         if outcome.record is not None:
-            records.append(outcome.record)
+            tasks = len(outcome.record["tasks"])
+        if outcome.read:
+            read.append(str(folder_of(outcome.config, options.out)))
 
     (row,), failed = run_all([configs], options, keep)
     if failed:
         raise Mistake(f"seed {failed[0]['seed']}: {failed[0]['reason']}")
     assert row is not None
-    return row, records[0]
+    return Result(row, tasks, read)
 
 
 def run_all(
@@ -99,13 +120,17 @@ def run_all(
     options: RunOptions,
     on_outcome: Callable[[Outcome], None] | None = None,
 ) -> tuple[list[Row | None], list[Failure]]:
-    """Do the runs of each variant while stderr says how far they are: a row for each, and what failed."""
+    """Do the runs of each variant while stderr says how far they are: a row for each, and what failed.
+
+    Unless `on_outcome` hears of every run, those that were only read are told here.
+    """
     import mdmt.experiments.comparison as comparison
     from mdmt.checkpoints import parse_every
 
     if options.checkpoint_every is not None:
         parse_every(options.checkpoint_every)  # refused here, not by every worker
     labels = [seeds[0].label for seeds in configs]
+    read: list[RunConfig] = []
     try:
         with LiveTable(labels, len(configs[0]), options.silent) as table:
 
@@ -113,8 +138,10 @@ def run_all(
                 table.outcome(outcome, row)
                 if on_outcome is not None:
                     on_outcome(outcome)
+                elif outcome.read:
+                    read.append(outcome.config)
 
-            return comparison.run_all(
+            result = comparison.run_all(
                 configs,
                 options.out,
                 options.worker_count,
@@ -125,6 +152,8 @@ def run_all(
             )
     except KeyboardInterrupt:
         raise Stopped(f"interrupted; {go_on(options.fresh)} goes on from there") from None
+    tell_read(read, sum(map(len, configs)), options.out)
+    return result
 
 
 def tell_failures(failed: list[Failure]) -> None:
@@ -141,11 +170,33 @@ def _write_events(folder: Path) -> None:
     tensorboard.write_events(folder, finished.record["accuracy"], finished.steps)
 
 
-def _print_table(row: Row, tasks: int) -> None:
+def _origin(folder: str) -> str:
+    """Where a result comes from that was not computed now."""
+    from mdmt.experiments.store import RunFolder
+
+    return f"read from {folder}, finished {moment(RunFolder(folder).finished_at)}"
+
+
+def tell_read(read: list[RunConfig], total: int, out: str) -> None:
+    """Say of a comparison how many of its runs were read and not computed, and from when they are."""
+    from mdmt.experiments.config import folder_of
+    from mdmt.experiments.store import RunFolder
+
+    if not read:
+        return
+    times = sorted(RunFolder(folder_of(config, out)).finished_at for config in read)
+    first, last = moment(times[0]), moment(times[-1])
+    span = first if first == last else f"{first} to {last}"
+    verb = "was" if len(read) == 1 else "were"
+    tell(f"{len(read)} of {count('run', total)} {verb} read from {out}, finished {span}; --fresh computes anew")
+
+
+def _print_table(result: Result) -> None:
     from rich.console import Console
 
     from mdmt.report.tables import metrics_table
 
+    row = result.row
     first = row.seeds[0]
     seeds = f"seed {first}" if len(row.seeds) == 1 else f"{count('seed', len(row.seeds))} from {first}"
     console = Console()
@@ -153,10 +204,10 @@ def _print_table(row: Row, tasks: int) -> None:
     def line(text: str, style: str | None = None) -> None:
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
-    line(f"{row.label} on {row.benchmark}, {count('task', tasks)}, {seeds}", "bold")
+    line(f"{row.label} on {row.benchmark}, {count('task', result.tasks)}, {seeds}", "bold")
     if row.reduced:
         less = ", ".join(f"{key} {value}" for key, value in row.reduced.items())
         line(f"reduced, not the published protocol: {less}")
     console.print(metrics_table(row.metrics))
     for folder in row.runs:
-        line(folder, "dim")
+        line(_origin(folder) if folder in result.read else folder, "dim")

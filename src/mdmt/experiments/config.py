@@ -16,7 +16,7 @@ import mdmt.experiments.gate as gate
 
 NEUTRAL: dict[str, Any] = {  # values at which a key does not count in the hash
     "threads": 1, "device": "cpu", "image_size": None, "subset": None, "weights": None,
-    "cross_validation": False, "validation": None, "source": None,
+    "cross_validation": False, "validation": None, "source": None, "fingerprint": None,
 }  # fmt: skip
 # The seed is a folder of its own, and a path decides nothing.
 NOT_HASHED = ("seed", "label", "data", "weights_file")
@@ -43,6 +43,7 @@ class RunConfig:
     weights: str | None  # the hash of the file
     weights_file: str | None
     data: str | None
+    fingerprint: str | None  # of the images, where they are not those of a published data set
     cross_validation: bool
     validation: str | None  # what the held-out tasks are tested on, where it is not their test set
     source: str | None  # the hash of the module of a method that is not ours
@@ -133,6 +134,7 @@ CHECKS: dict[str, gate.Check] = {
     "weights": gate.or_null(gate.sha256),
     "weights_file": gate.or_null(gate.path),
     "data": gate.or_null(gate.path),
+    "fingerprint": gate.or_null(gate.sha256),
     "cross_validation": gate.flag,
     "validation": gate.or_null(gate.text),
     "source": gate.or_null(gate.sha256),

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import re
 import sys
+from dataclasses import replace
 from typing import Any, Literal, get_origin, get_type_hints
 
 import mdmt.benchmarks as benchmarks
@@ -36,10 +37,12 @@ def resolve(
     subset: int | None = None,
     weights: str | None = None,
     cross_validation: bool = False,
+    take_fingerprint: bool = True,
 ) -> RunConfig:
     """Everything a run needs, from a benchmark, a method or variant, and settings that differ from the preset.
 
     With `cross_validation` it learns the tasks held out for choosing settings, and none of the others.
+    Who resolves many configs takes the fingerprint of the data once, for all of them.
     """
     bench = benchmarks.find(benchmark)
     name, own = parse_variant(method)
@@ -73,6 +76,7 @@ def resolve(
         weights=None if weights is None else file_sha256(weights),
         weights_file=weights,
         data=data,
+        fingerprint=fingerprint_for(bench, data) if take_fingerprint else None,
         cross_validation=cross_validation,
         validation=bench.validation if cross_validation else None,
         source=None if name in METHODS else source_sha256(kind),
@@ -81,6 +85,18 @@ def resolve(
         device="cpu",
         label=_label(name, own),
     )
+
+
+def fingerprint_for(bench: benchmarks.Benchmark, data: str | None) -> str | None:
+    """What tells the images in a folder from others; None of a published data set, and of one that is not there yet."""
+    if bench.fingerprint is None:
+        return None
+    try:
+        return bench.fingerprint(data)
+    except Mistake:
+        if data is None:  # `check_there` says how to get it, when a run is to be done
+            return None
+        raise
 
 
 def _convert_all(settings: dict[str, Any], kind: type[Method], name: str) -> dict[str, Any]:
@@ -316,10 +332,14 @@ def configs_for(
             raise Mistake(f"setting {key!r} is unknown; these methods take {', '.join(sorted(known))}")
         if not any(key in keys for keys in free.values()):
             raise Mistake(f"setting {key!r} is what these variants differ in: each has its own")
+    bench = benchmarks.find(benchmark)
+    bench.check_options(data=options.get("data"))
+    fingerprint = fingerprint_for(bench, options.get("data"))
     configs = []
     for variant in variants:
         fitting = {key: value for key, value in settings.items() if key in free[variant]}
-        configs.append([resolve(benchmark, variant, seed=seed, settings=fitting, **options) for seed in seeds])
+        first = resolve(benchmark, variant, settings=fitting, take_fingerprint=False, **options)
+        configs.append([replace(first, seed=seed, fingerprint=fingerprint) for seed in seeds])
     return configs
 
 

@@ -39,20 +39,23 @@ def run(
     events: bool = False,
     on_step: Callable[[Learner], None] | None = None,
     on_image: Callable[[int, int], None] | None = None,
+    on_read: Callable[[RunFolder], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Do a run and give its record.
 
-    A finished run is read, an unfinished one goes on from its last checkpoint, unless `fresh`. `every` is
-    the number of steps or the time between checkpoints. With `events`, files for TensorBoard are written
-    too. `warn` is called with a line for a person: a damaged checkpoint or record, or that it will take
-    more than an hour.
+    A finished run is read, which `on_read` hears of, an unfinished one goes on from its last checkpoint,
+    unless `fresh`. `every` is the number of steps or the time between checkpoints. With `events`, files for
+    TensorBoard are written too. `warn` is called with a line for a person: a damaged checkpoint or record,
+    or that it will take more than an hour.
     """
     folder = RunFolder(folder_of(config, out))
     record = None if fresh else folder.finished_record
     if record is None:
         with folder.lock():
             record = _learn(config, folder, fresh, every, events, on_step, on_image, warn)
+    elif on_read is not None:
+        on_read(folder)
     if events:
         write_events(folder.path, record["accuracy"], folder.steps)
     return record

@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -91,6 +92,11 @@ class RunFolder:
             return self.record
         except (Mistake, OSError):
             return None
+
+    @property
+    def finished_at(self) -> datetime:
+        """When the record was written."""
+        return datetime.fromtimestamp((self.path / RECORD).stat().st_mtime)
 
     @property
     def record_so_far(self) -> dict[str, Any] | None:

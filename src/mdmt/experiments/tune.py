@@ -56,13 +56,11 @@ def configs_of(
     benchmark: str, method: str, points: list[Point], seeds: range, settings: dict[str, str], **options: Any
 ) -> list[list[RunConfig]]:
     """For each point the config of each seed, on the held-out tasks."""
-    return [
-        [
-            resolve(benchmark, method, seed=seed, settings={**settings, **point}, cross_validation=True, **options)
-            for seed in seeds
-        ]
-        for point in points
-    ]
+    configs = []
+    for point in points:
+        first = resolve(benchmark, method, settings={**settings, **point}, cross_validation=True, **options)
+        configs.append([replace(first, seed=seed) for seed in seeds])
+    return configs
 
 
 def ranked(rows: list[Row | None], points: list[Point], seeds: int) -> list[Row]:

@@ -167,8 +167,10 @@ def _reason(folder: RunFolder, state: State, tasks: int | None) -> str:
 def _stream(run: Run) -> tuple[str, ...]:
     """What runs must have in common to stand in one table."""
     config = run.config
-    keys = ("image_size", "subset", "weights", "cross_validation", "validation")
+    keys = ("image_size", "subset", "weights", "cross_validation", "validation", "fingerprint")
     options = {key: getattr(config, key) for key in keys}
+    if config.benchmark == "folder" and config.fingerprint is None:  # of an earlier version
+        options["data"] = config.data
     content = json.dumps(options | _stream_reduction(run), sort_keys=True)
     return config.benchmark, config.heads, f"{len(run.record['tasks']):06}", content
 
