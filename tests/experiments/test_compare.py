@@ -136,7 +136,7 @@ def test_the_table_and_the_lines_while_it_runs(out, tmp_path, capsys):
     assert lines[1] == "reduced, not the published protocol: tasks 2, reference_batch 8"
     assert lines[2].split() == ["method", "A_T", "(%)", *METRICS[1:], "seconds", "memory"]
     assert [line.split()[0] for line in lines[3:]] == ["van", "er[reference_batch=8]"]
-    assert re.fullmatch(rf"mdmt: 4 of 4 runs were read from {out}, finished .*; --fresh computes anew\n", err)
+    assert re.sub(r"mdmt: 4 of 4 runs were read from .*; --fresh computes anew\n", "", err) == ""
     arguments = ["compare", "--methods", "van,van[lr=1e30]", "--tasks", "1", "--seeds", "1", "--out", str(tmp_path)]
     assert main(arguments) == 0
     err = capsys.readouterr().err
