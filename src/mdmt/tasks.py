@@ -256,6 +256,7 @@ class Stream:
     tasks need). `evaluate`: after each task, test the tasks seen so far or all of them. `per_class`: accuracy is the
     mean of the classes' accuracies. `scale` and `mean` are the one normalisation, which lives in the model: x * scale - mean.
     `reduced` names whatever makes it less than the benchmark of its name (tasks, subset, image size, substitute images).
+    `notes` are lines for a person, such as what was left out.
     """
 
     name: str
@@ -267,6 +268,7 @@ class Stream:
     scale: float | None = None
     mean: Tensor | None = field(default=None, repr=False)
     reduced: dict[str, Any] | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.tasks:

@@ -191,3 +191,58 @@ def test_one_tasks_split_is_not_taken_for_two_tasks(place):
     assert f"{place} holds train and val" in mistake(folder, 1, data=place)
     (place / "val").rename(place / "ferries")
     assert [task.name for task in folder(1, data=place, image_size=8)] == ["ferries", "train"]
+
+
+@pytest.mark.parametrize("suffix", ["webp", "tif", "tiff", "bmp", "gif"])
+def test_other_kinds_of_images_are_read(place, suffix):
+    for i in range(3):
+        picture(place / "t" / "owl" / f"{i}.{suffix}", 100)
+    inputs = folder(1, data=place, image_size=8)[0].train.inputs
+    assert 100 < inputs.float().mean() < 140
+
+
+def break_some(place):
+    """Two broken images of one task, one of another."""
+    fill(place)
+    (place / "a birds" / "kind 0" / "00.jpg").write_text("hello")
+    (place / "a birds" / "kind 1" / "01.png").write_text("hello")
+    cut = picture(place / "b fish" / "kind 1" / "00.jpg", size=(60, 60))
+    cut.write_bytes(cut.read_bytes()[:-400])
+    return [place / "a birds" / "kind 0" / "00.jpg", place / "a birds" / "kind 1" / "01.png", cut]
+
+
+def test_all_broken_images_are_in_one_list(place):
+    broken = break_some(place)
+    message = mistake(folder, 1, data=place, image_size=8)
+    assert message.startswith("3 images cannot be read: ")
+    assert message.endswith("; repair or remove them, or pass them over with --skip-broken")
+    assert all(str(path) in message for path in broken)
+
+
+def test_broken_images_are_passed_over(place):
+    broken = break_some(place)
+    for _ in range(2):  # decoded, then read from the cache
+        stream = folder(1, data=place, image_size=8, skip_broken=True)
+        assert sum(len(task.train) + len(task.test) for task in stream) == 37
+        assert all(stream[0].train.inputs[torch.arange(len(stream[0].train))].flatten(1).amax(1) > 0)
+        assert stream.notes == (f"3 broken images passed over: {', '.join(map(str, broken))}",)
+    assert "3 images cannot be read" in mistake(folder, 1, data=place, image_size=8)
+
+
+def test_a_class_of_broken_images_alone_is_refused(place):
+    fill(place, count=5)
+    for path in (place / "a birds" / "kind 1").iterdir():
+        path.write_text("hello")
+    message = mistake(folder, 1, data=place, image_size=8, skip_broken=True)
+    assert f"{place / 'a birds' / 'kind 1'} has no image to learn from" in message
+
+
+def test_a_class_without_a_test_image_is_said(place):
+    fill(place)
+    picture(place / "a birds" / "owl" / "0.png")
+    for i in range(2):
+        picture(place / "b fish" / "cod" / f"{i}.png")
+    assert folder(1, data=place, image_size=8).notes == (
+        f"{place / 'a birds' / 'owl'} has 1 image, too few to test the class on any of them",
+        f"{place / 'b fish' / 'cod'} has 2 images, too few to test the class on any of them",
+    )

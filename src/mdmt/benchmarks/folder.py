@@ -1,4 +1,4 @@
-"""Your own images: DIR/task/class/*.jpg|png, or DIR/task/{train,test}/class/*.
+"""Your own images: DIR/task/class/*.jpg (png, webp, ...), or DIR/task/{train,test}/class/*.
 
 The whole tree is checked before any image is read; a Mistake names the path that is wrong. Hidden
 files are ignored.
@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from mdmt.benchmarks.splits import draw, reductions
 from mdmt.data.fingerprint import fingerprint as fingerprint_of_files
-from mdmt.data.images import IMAGE_SUFFIXES, Progress, load_images
+from mdmt.data.images import IMAGE_SUFFIXES, BrokenImages, Images, Progress, load_images
 from mdmt.errors import Mistake
-from mdmt.tasks import HeadKind, Stream, Task
+from mdmt.tasks import HeadKind, RowView, Stream, Task
+from mdmt.words import count
 
 IMAGE_SIZE = 64
 LAYOUT = "DIR/task/class/image.jpg or DIR/task/{train,test}/class/image.jpg"
@@ -32,6 +35,16 @@ class TaskFiles:
     train: Classes
     test: Classes
 
+    @property
+    def paths(self) -> list[Path]:
+        """All of them, first those to learn from."""
+        return [path for part in (self.train, self.test) for paths in part.values() for path in paths]
+
+    @property
+    def labels(self) -> list[str]:
+        """The class of each."""
+        return [label for part in (self.train, self.test) for label, paths in part.items() for _ in paths]
+
 
 def folder(
     seed: int,
@@ -43,16 +56,21 @@ def folder(
     subset: int | None = None,
     cache: str | Path | None = None,
     progress: Progress | None = None,
+    skip_broken: bool = False,
 ) -> Stream:
-    """The folders of DIR as tasks, in name order, and their class folders as classes."""
+    """The folders of DIR as tasks, in name order, and their class folders as classes.
+
+    All images that cannot be read are named at once; with `skip_broken` they are passed over.
+    """
     places = _task_folders(Path(data))
     if tasks is not None and not 1 <= tasks <= len(places):
         raise Mistake(f"tasks={tasks!r}: {data} has {len(places)}, so 1 to {len(places)}")
-    count = len(places) if tasks is None else tasks
     files = [_task_files(place) for place in places]  # checked, even if not asked for
+    files = files[:tasks]
+    images = _load_all(files, image_size, cache, progress, skip_broken)
     stream = []
-    for number in range(count):
-        task = _task(places[number].name, files[number], image_size, cache, progress)
+    for number, (place, task_files) in enumerate(zip(places, files, strict=False)):
+        task = _task(place.name, task_files, images[number])
         if subset is not None:
             task.train = task.train.subset(draw(task.train.labels, subset, seed, number))
         stream.append(task)
@@ -60,7 +78,8 @@ def folder(
         "folder",
         stream,
         heads=heads,
-        reduced=reductions(tasks=None if count == len(places) else count, subset=subset),
+        reduced=reductions(tasks=None if len(files) == len(places) else tasks, subset=subset),
+        notes=(*_name_broken(files, images), *_name_untested(places, files)),
     )
 
 
@@ -73,8 +92,7 @@ def count_classes(data: str | Path, tasks: int | None = None) -> int:
 def fingerprint(data: str | Path) -> str:
     """What tells this folder from others, and from itself before a change: its files, their sizes and times."""
     files = [_task_files(place) for place in _task_folders(Path(data))]
-    classes = [paths for task in files for part in (task.train, task.test) for paths in part.values()]
-    return fingerprint_of_files(Path(data), [path for paths in classes for path in paths])
+    return fingerprint_of_files(Path(data), [path for task in files for path in task.paths])
 
 
 def folder_task(
@@ -84,30 +102,74 @@ def folder_task(
     image_size: int = IMAGE_SIZE,
     cache: str | Path | None = None,
     progress: Progress | None = None,
+    skip_broken: bool = False,
 ) -> Task:
     """Make one task from its folder, called as the folder unless `name` is given."""
     place = Path(place)
-    return _task(name or place.resolve().name, _task_files(place), image_size, cache, progress)
+    files = _task_files(place)
+    (images,) = _load_all([files], image_size, cache, progress, skip_broken)
+    return _task(name or place.resolve().name, files, images)
 
 
-def _task(
-    name: str,
-    files: TaskFiles,
+def _load_all(
+    tasks: list[TaskFiles],
     size: int,
     cache: str | Path | None,
     progress: Progress | None,
-) -> Task:
-    paths: list[Path] = []
-    labels: list[str] = []
-    for classes in (files.train, files.test):
-        for label, class_paths in classes.items():
-            paths += class_paths
-            labels += [label] * len(class_paths)
-    # Each task has its own cache, so that a new task does not decode the earlier ones again.
-    pixels = load_images(paths, size, cache=cache, progress=progress).pixels
+    skip_broken: bool,
+) -> list[Images]:
+    """Load the images of each task; whatever cannot be read, in any of them, is one Mistake."""
+    images: list[Images] = []
+    broken: list[str] = []
+    for task in tasks:
+        # Each task has its own cache, so that a new task does not decode the earlier ones again.
+        try:
+            images.append(load_images(task.paths, size, cache=cache, progress=progress, skip_broken=skip_broken))
+        except BrokenImages as error:
+            broken += error.reasons
+    if broken:
+        them = "it" if len(broken) == 1 else "them"
+        raise BrokenImages(broken, f"; repair or remove {them}, or pass {them} over with --skip-broken")
+    return images
+
+
+def _task(name: str, files: TaskFiles, images: Images) -> Task:
+    labels = files.labels
     cut = sum(map(len, files.train.values()))
-    test = (pixels[cut:], labels[cut:]) if files.test else None
-    return Task(name, pixels[:cut], labels[:cut], test=test, classes=list(files.train))
+    train = _examples(images, labels, range(cut))
+    for label, paths in files.train.items():
+        if label not in train[1]:
+            raise Mistake(f"{paths[0].parent} has no image to learn from: all of them are broken")
+    test = _examples(images, labels, range(cut, len(labels)))
+    return Task(name, *train, test=test if test[1] else None, classes=list(files.train))
+
+
+def _examples(images: Images, labels: list[str], numbers: range) -> tuple[Tensor | RowView, list[str]]:
+    """Some images with their labels, without the broken ones; the pixels are not copied."""
+    whole = [number for number in numbers if number not in images.broken]
+    if len(whole) == len(numbers):
+        return images.pixels[numbers.start : numbers.stop], labels[numbers.start : numbers.stop]
+    return RowView(images.pixels, torch.tensor(whole)), [labels[number] for number in whole]
+
+
+def _name_broken(tasks: list[TaskFiles], images: list[Images]) -> list[str]:
+    """Say which images are passed over."""
+    paths: list[str] = []
+    for task, pictures in zip(tasks, images, strict=True):
+        paths += [str(task.paths[number]) for number in pictures.broken]
+    if not paths:
+        return []
+    return [f"{count('broken image', len(paths))} passed over: {', '.join(paths)}"]
+
+
+def _name_untested(places: list[Path], tasks: list[TaskFiles]) -> list[str]:
+    """Say which classes have too few images to keep one of them for testing."""
+    notes: list[str] = []
+    for place, task in zip(places, tasks, strict=False):
+        for name in task.train.keys() - task.test.keys() if not _parts(place) else ():
+            images = count("image", len(task.train[name]))
+            notes.append(f"{place / name} has {images}, too few to test the class on any of them")
+    return sorted(notes)
 
 
 def _task_folders(data: Path) -> list[Path]:

@@ -28,7 +28,7 @@ from mdmt.data.sources import cache_folder
 from mdmt.errors import Mistake
 from mdmt.files import lock, write_json
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
 FORMAT = 1
 PIECE = 32  # images that one thread decodes before it hands them over
 Progress = Callable[[int, int], None]  # images done, images in all
@@ -40,6 +40,18 @@ class Images:
 
     pixels: Tensor
     enlarged: int  # how many images were smaller than that
+    broken: dict[int, str]  # why some cannot be read, by number; their pixels are 0
+
+
+class BrokenImages(Mistake):
+    """Images that cannot be read, each with the reason."""
+
+    def __init__(self, reasons: Sequence[str], advice: str = "") -> None:
+        self.reasons = list(reasons)
+        text = "; ".join(self.reasons)
+        if len(self.reasons) > 1:
+            text = f"{len(self.reasons)} images cannot be read: {text}"
+        super().__init__(text + advice)
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,7 @@ class _Piece:
     data: bytes
     images: int
     enlarged: int
+    broken: dict[int, str]
 
 
 def load_images(
@@ -66,14 +79,15 @@ def load_images(
     cache: str | Path | None = None,
     progress: Progress | None = None,
     workers: int | None = None,
+    skip_broken: bool = False,
 ) -> Images:
     """Load images as RGB, resized to size x size (bilinear, ignoring the aspect ratio), in order.
 
     PIL's bilinear filter is antialiased: a pixel of a smaller image is a mean over all that it covers.
     The published runs took four neighbours of each pixel, so theirs were sharper, with aliases.
 
-    They are decoded on first use. A file that is missing, broken or not an image is a Mistake with
-    its path, and leaves no cache. Two processes that want the same images decode them once.
+    They are decoded on first use. Files that are missing, broken or no images are one Mistake with
+    their paths, and leave no cache, unless `skip_broken`. Two processes that want the same images decode them once.
     """
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise Mistake(f"image_size={size!r}: must be a whole number, 1 or more")
@@ -84,25 +98,27 @@ def load_images(
     pixels = folder / f"{key}.u8"
     about = folder / f"{key}.json"
     total = len(paths) * 3 * size * size
-    enlarged = _count_enlarged(pixels, about, total)
-    if enlarged is None:
+    facts = _read_facts(pixels, about, total)
+    if facts is None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with lock(folder / f"{key}.lock", wait=True):
-                enlarged = _count_enlarged(pixels, about, total)  # another process may be done
-                if enlarged is None:
+                facts = _read_facts(pixels, about, total)  # another process may be done
+                if facts is None:
                     about.unlink(missing_ok=True)
-                    facts = _build(paths, size, pixels, progress, workers)
+                    facts = _build(paths, size, pixels, progress, workers, skip_broken)
                     write_json(about, {"format": FORMAT, **facts})
-                    enlarged = int(facts["enlarged"])
         except OSError as error:
             raise Mistake(
                 f"{folder}: cannot store {total / 1e9:.1f} GB of decoded images there "
                 f"({error.strerror}); set $MDMT_CACHE to another folder"
             ) from None
+    broken = {int(number): reason for number, reason in facts["broken"].items()}
+    if broken and not skip_broken:
+        raise BrokenImages(list(broken.values()))
     # A private map: the pages are those of the file, and a stray write does not reach it.
     flat = torch.from_file(str(pixels), shared=False, size=total, dtype=torch.uint8)
-    return Images(flat.view(-1, 3, size, size), enlarged)
+    return Images(flat.view(-1, 3, size, size), int(facts["enlarged"]), broken)
 
 
 def decode(path: Path, size: int) -> Picture:
@@ -127,21 +143,26 @@ def decode(path: Path, size: int) -> Picture:
 
 def _key(paths: Sequence[Path], size: int) -> str:
     digest = hashlib.sha256(f"{FORMAT} {size}\n".encode())
+    missing: list[str] = []
     for path in paths:
         try:
             about = os.stat(path)
         except OSError:
-            raise Mistake(f"{path} is missing") from None
+            missing.append(f"{path} is missing")
+            continue
         line = f"{os.path.abspath(path)}\0{about.st_size}\0{about.st_mtime_ns}\n"
         digest.update(os.fsencode(line))
+    if missing:
+        raise BrokenImages(missing)
     return digest.hexdigest()[:32]
 
 
-def _count_enlarged(pixels: Path, about: Path, total: int) -> int | None:
-    """Read from a complete cache how many images were enlarged; None if there is no such cache."""
+def _read_facts(pixels: Path, about: Path, total: int) -> dict[str, Any] | None:
+    """Read what a complete cache says of itself; None if there is no such cache."""
     try:
-        facts = json.loads(about.read_text())
-        return int(facts["enlarged"]) if pixels.stat().st_size == total else None
+        facts = {"broken": {}, **json.loads(about.read_text())}
+        _ = int(facts["enlarged"])
+        return facts if pixels.stat().st_size == total else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -152,6 +173,7 @@ def _build(
     target: Path,
     progress: Progress | None,
     workers: int | None,
+    skip_broken: bool,
 ) -> dict[str, Any]:
     """Write the pixels completely or not at all, and return what to say about them."""
     for leftover in target.parent.glob(f".{target.name}.*.tmp"):  # of a process that was killed
@@ -160,21 +182,27 @@ def _build(
     digest = hashlib.sha256()
     images = 0
     enlarged = 0
+    broken: dict[str, str] = {}
     try:
         with open(temporary, "wb") as file:
             for piece in _decode_all(paths, size, workers or os.cpu_count() or 1):
                 file.write(piece.data)
                 digest.update(piece.data)
+                broken |= {str(images + place): reason for place, reason in piece.broken.items()}
                 images += piece.images
                 enlarged += piece.enlarged
                 if progress is not None:
                     progress(images, len(paths))
+            if broken and not skip_broken:
+                raise BrokenImages(list(broken.values()))
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
-    return {"images": images, "size": size, "enlarged": enlarged, "sha256": digest.hexdigest()}
+    return {
+        "images": images, "size": size, "enlarged": enlarged, "broken": broken, "sha256": digest.hexdigest(),
+    }  # fmt: skip
 
 
 def _decode_all(paths: Sequence[Path], size: int, workers: int) -> Iterator[_Piece]:
@@ -195,6 +223,17 @@ def _decode_all(paths: Sequence[Path], size: int, workers: int) -> Iterator[_Pie
 
 
 def _decode_piece(paths: Sequence[Path], size: int) -> _Piece:
-    pictures = [decode(path, size) for path in paths]
-    data = b"".join(picture.pixels.tobytes() for picture in pictures)
-    return _Piece(data, len(paths), sum(picture.enlarged for picture in pictures))
+    """Decode some images; one that is broken is black."""
+    pixels: list[bytes] = []
+    enlarged = 0
+    broken: dict[int, str] = {}
+    for place, path in enumerate(paths):
+        try:
+            picture = decode(path, size)
+        except Mistake as reason:
+            broken[place] = str(reason)
+            pixels.append(bytes(3 * size * size))
+        else:
+            pixels.append(picture.pixels.tobytes())
+            enlarged += picture.enlarged
+    return _Piece(b"".join(pixels), len(paths), enlarged, broken)
