@@ -190,3 +190,25 @@ def test_a_folder_of_images_in_one_command(tmp_path, capsys, monkeypatch):
     )  # fmt: skip
     assert result["reduced"] is None
     assert result["metrics"]["A_T"]["mean"] > 0.6
+
+
+def test_broken_images_of_ones_own_are_named_or_passed_over(tmp_path, capsys, monkeypatch):
+    from PIL import Image
+
+    monkeypatch.setenv("MDMT_CACHE", str(tmp_path / "cache"))
+    place = tmp_path / "images" / "garden"
+    for colour in ("red", "blue"):
+        (place / colour).mkdir(parents=True)
+        for i in range(6):
+            Image.new("RGB", (9, 9), colour).save(place / colour / f"{i}.png")
+        (place / colour / "0.png").write_text("hello")
+    command = ["run", "folder", "--data", str(tmp_path / "images"), "--image-size", "8", "--method", "van"]
+    command += ["--out", str(tmp_path / "runs"), "--set", "epochs=1", "--quiet"]
+    assert main(command) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("mdmt: 2 images cannot be read: ")
+    assert err.count("\n") == 1
+    assert main([*command, "--skip-broken"]) == 0
+    assert f"2 broken images passed over: {place / 'blue' / '0.png'}, " in capsys.readouterr().err
+    assert main(["run", "split-cifar", "--skip-broken"]) == 2
+    assert "--skip-broken is for images of your own" in capsys.readouterr().err

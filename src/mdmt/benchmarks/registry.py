@@ -46,7 +46,12 @@ class Benchmark:
         return self.classes_per_task * tasks
 
     def check_options(
-        self, *, data: str | None = None, image_size: int | None = None, weights: str | None = None
+        self,
+        *,
+        data: str | None = None,
+        image_size: int | None = None,
+        weights: str | None = None,
+        skip_broken: bool = False,
     ) -> None:
         """Refuse options that this benchmark does not have."""
         if self.data == "DIR" and data is None:
@@ -61,6 +66,8 @@ class Benchmark:
         if weights is not None and not self.takes_weights:
             others = " and ".join(b.name for b in BENCHMARKS.values() if b.takes_weights)
             raise Mistake(f"--weights is for the ResNet-18 of {others}; {self.name} has another network")
+        if skip_broken and self.data != "DIR":
+            raise Mistake(f"--skip-broken is for images of your own (folder); {self.name} is verified as a whole")
 
     def stream(
         self,
@@ -72,11 +79,14 @@ class Benchmark:
         subset: int | None = None,
         image_size: int | None = None,
         cross_validation: bool = False,
+        skip_broken: bool = False,
         **more: Any,
     ) -> Stream:
         """Make the stream; options that this benchmark does not have are ignored."""
         if self.data:
             more["data"] = data
+        if self.data == "DIR":
+            more["skip_broken"] = skip_broken
         if self.image_size:
             more["image_size"] = image_size
         if self.held_out:

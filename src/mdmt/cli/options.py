@@ -36,6 +36,7 @@ Weights = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Start ResNet-18 from a torchvision state dict; imagenet downloads it."),
 ]
+SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Pass over images of yours that cannot be read.")]
 Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Threads per run.")]
 Out = Annotated[str, typer.Option(metavar="DIR", help="Folder of the runs.")]
 Workers = Annotated[str, typer.Option(metavar="N|auto", help="Number of runs at a time; auto is one per core.")]
@@ -67,6 +68,7 @@ class RunOptions:
     image_size: ImageSize = None
     subset: Subset = None
     weights: Weights = None
+    skip_broken: SkipBroken = False
     threads: Threads = 1
     workers: Workers = "auto"
     out: Out = "runs"
@@ -89,7 +91,7 @@ class RunOptions:
     @property
     def of_every_run(self) -> dict[str, Any]:
         """What goes into each config as it is: keyword arguments of `resolve`."""
-        names = ("tasks", "threads", "data", "image_size", "subset", "weights")
+        names = ("tasks", "threads", "data", "image_size", "subset", "weights", "skip_broken")
         return {name: getattr(self, name) for name in names}
 
     @property

@@ -110,6 +110,7 @@ class LiveTable(_Screen):
         self.seeds = seeds
         self.rows: dict[str, Row | None] = dict.fromkeys(labels)
         self.finished: dict[str, int] = dict.fromkeys(labels, 0)
+        self.warnings: set[str] = set()
         self.places: dict[str, dict[int, str]] = {label: {} for label in labels}
         self.live = Live(console=self.console, transient=True, refresh_per_second=4, get_renderable=self.table)
 
@@ -125,6 +126,9 @@ class LiveTable(_Screen):
         """A run has started, goes on, or warns, which is printed however quiet we are."""
         label, seed = event.config.label, event.config.seed
         if event.kind == "warning":
+            if event.text in self.warnings:  # every seed may find the same
+                return
+            self.warnings.add(event.text)
             self.console.print(f"mdmt: {event.text}", markup=False, highlight=False, soft_wrap=True)
             return
         self.places[label][seed] = event.text

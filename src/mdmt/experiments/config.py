@@ -18,9 +18,9 @@ NEUTRAL: dict[str, Any] = {  # values at which a key does not count in the hash
     "threads": 1, "device": "cpu", "image_size": None, "subset": None, "weights": None,
     "cross_validation": False, "validation": None, "source": None, "fingerprint": None,
 }  # fmt: skip
-# The seed is a folder of its own, and a path decides nothing.
-NOT_HASHED = ("seed", "label", "data", "weights_file")
-ABSENT = {**NEUTRAL, "data": None, "weights_file": None}  # what a key is where a file lacks it
+# The seed is a folder of its own, a path decides nothing, and without skip_broken there is no result to confuse.
+NOT_HASHED = ("seed", "label", "data", "weights_file", "skip_broken")
+ABSENT = {**NEUTRAL, "data": None, "weights_file": None, "skip_broken": False}  # what a key is where a file lacks it
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class RunConfig:
     weights_file: str | None
     data: str | None
     fingerprint: str | None  # of the images, where they are not those of a published data set
+    skip_broken: bool  # pass over images that cannot be read
     cross_validation: bool
     validation: str | None  # what the held-out tasks are tested on, where it is not their test set
     source: str | None  # the hash of the module of a method that is not ours
@@ -135,6 +136,7 @@ CHECKS: dict[str, gate.Check] = {
     "weights_file": gate.or_null(gate.path),
     "data": gate.or_null(gate.path),
     "fingerprint": gate.or_null(gate.sha256),
+    "skip_broken": gate.flag,
     "cross_validation": gate.flag,
     "validation": gate.or_null(gate.text),
     "source": gate.or_null(gate.sha256),

@@ -36,6 +36,7 @@ def resolve(
     image_size: int | None = None,
     subset: int | None = None,
     weights: str | None = None,
+    skip_broken: bool = False,
     cross_validation: bool = False,
     take_fingerprint: bool = True,
 ) -> RunConfig:
@@ -56,7 +57,7 @@ def resolve(
     if tasks is None:
         tasks = bench.held_out if cross_validation else bench.tasks
     check_stream(bench, heads, tasks, cross_validation)
-    bench.check_options(data=data, image_size=image_size, weights=weights)
+    bench.check_options(data=data, image_size=image_size, weights=weights, skip_broken=skip_broken)
     if weights == "imagenet":
         weights = str(fetch_weights(data))
     return RunConfig(
@@ -77,6 +78,7 @@ def resolve(
         weights_file=weights,
         data=data,
         fingerprint=fingerprint_for(bench, data) if take_fingerprint else None,
+        skip_broken=skip_broken,
         cross_validation=cross_validation,
         validation=bench.validation if cross_validation else None,
         source=None if name in METHODS else source_sha256(kind),
@@ -180,6 +182,7 @@ def stream_for(config: RunConfig, **more: Any) -> Stream:
         subset=config.subset,
         image_size=config.image_size,
         cross_validation=config.cross_validation,
+        skip_broken=config.skip_broken,
         **more,
     )
 

@@ -81,6 +81,9 @@ def _learn(
             warn(f"{folder.path / RECORD} is damaged: the run is done again")
         torch.set_num_threads(config.threads)
         stream = stream_for(config, **({"progress": on_image} if on_image and config.image_size else {}))
+        if warn is not None:
+            for note in stream.notes:
+                warn(note)
         learner = attempt.learner = _resume(config, folder, warn) or _begin(config, folder)
         name = f"{config.benchmark}, {config.label}, seed {config.seed}"
         forecast = Forecast(name, sum(map(learner.steps_of, stream)), warn)
