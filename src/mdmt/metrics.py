@@ -145,6 +145,11 @@ METRICS = (
         "LTR", long_term_remembering, "-1/(T-1) sum_{j<T} (T-j) min(0, a[T][j] - a[j][j])",
         "accuracy lost, weighted by how long ago the task was learned", better="lower",
     ),
+    Metric(
+        "A_free", average_accuracy, "mean_j a[T][j], task not given",
+        "A_T where the task is not given: the classes of all tasks compete", better="higher", percent=True,
+        matrix="accuracy_task_free",
+    ),
 )  # fmt: skip
 A_T, F_T = METRICS[:2]  # A_T is what methods are ranked by
 

@@ -81,7 +81,7 @@ class Recorder:
         self.step_stats = {}
         curve = self.record.curve[-1]
         if len(task.parts) == 1 and len(curve) <= BETA and len(curve) * self.curve_stride == step:
-            measured = self.accuracies(task, model)
+            measured = self.accuracies(task.parts[0], model)  # joint pools even a single task
             curve.append(None if measured is None else measured[0])
 
     def after_step(self, step: int, last: int) -> None:

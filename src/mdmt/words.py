@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from datetime import datetime
 
@@ -37,6 +38,20 @@ def moment(time: datetime) -> str:
     '6 Nov 14:02'
     """
     return f"{time.day} {MONTHS[time.month - 1]} {time:%H:%M}"
+
+
+def fold(label: str, width: int) -> list[str]:
+    """A label in lines of at most this width where that can be, cut behind commas and the bracket.
+
+    >>> fold("mdmt-r[heads=per-task,head=linear,competitors=own]", 28)
+    ['mdmt-r[heads=per-task,', 'head=linear,competitors=own]']
+    """
+    lines = [""]
+    for part in re.findall(r"[^,\[]+[,\[]?|[,\[]", label):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return lines
 
 
 def printable(text: str) -> str:

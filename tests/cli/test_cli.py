@@ -19,7 +19,7 @@ def test_run_prints_the_four_metrics_and_writes_the_folder(tmp_path, capsys):
         == 0
     )
     printed = capsys.readouterr().out
-    for name in ("A_T (%)", "F_T", "LCA_10", "LTR", "mean_j a[T][j]"):
+    for name in ("A_T (%)", "F_T", "LCA_10", "LTR", "A_free (%)", "mean_j a[T][j]"):
         assert name in printed
     (record,) = tmp_path.glob("permuted-digits/mdmt-r/*/1234/record.json")
     config = json.loads((record.parent / "config.json").read_text())

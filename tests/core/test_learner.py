@@ -290,7 +290,7 @@ def test_the_record_has_the_shapes_of_the_run_folder():
     assert record["drift"][2][0] > 1e-4
     assert record["steps"] == 36
     assert record["tasks"][0] == {"name": "digits 7 2", "classes": [7, 2], "train": 120, "test": 20}
-    assert set(record["metrics"]) == {"A_T", "F_T", "LCA_10", "LTR"}
+    assert set(record["metrics"]) == {"A_T", "F_T", "LCA_10", "LTR", "A_free"}
 
 
 def test_a_short_tasks_curve_ends_early():

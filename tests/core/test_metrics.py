@@ -76,7 +76,7 @@ def test_what_was_not_evaluated_takes_no_part():
 
 def test_one_task():
     values = metrics.summary([[0.8]], [[0.1] * 11])
-    assert values == {"A_T": 0.8, "F_T": None, "LCA_10": pytest.approx(0.1), "LTR": None}
+    assert values == {"A_T": 0.8, "F_T": None, "LCA_10": pytest.approx(0.1), "LTR": None, "A_free": None}
 
 
 def test_learning_curve_area_is_the_trapezoid():
@@ -102,19 +102,25 @@ def test_bad_matrices_are_refused():
 
 
 def test_a_metric_is_of_the_matrix_that_it_names():
-    free = metrics.Metric("B_T", metrics.average_accuracy, "", "", better="higher", matrix="accuracy_task_free")
+    free = metrics.METRICS[-1]
     record = {"accuracy": [[0.9]], "accuracy_task_free": [[0.5]], "curve": [[0.25] * 11]}
     assert free.of(record) == 0.5
     assert free.of({"accuracy": [[0.9]]}) is None
-    assert metrics.metrics_of(record) == {"A_T": 0.9, "F_T": None, "LCA_10": 0.25, "LTR": None}
+    values = {"A_T": 0.9, "F_T": None, "LCA_10": 0.25, "LTR": None, "A_free": 0.5}
+    assert metrics.metrics_of(record) == values
+
+
+def test_accuracy_without_the_task_is_that_of_the_last_row():
+    free = [[0.9, None], [0.3, 0.5]]
+    assert metrics.metrics_of({"accuracy_task_free": free})["A_free"] == pytest.approx(0.4)
 
 
 def test_what_is_not_a_number_is_none():
     assert metrics.metrics_of({"accuracy": [[None, None], [None, None]], "curve": []}) == {
-        "A_T": None, "F_T": None, "LCA_10": None, "LTR": None,
+        "A_T": None, "F_T": None, "LCA_10": None, "LTR": None, "A_free": None,
     }  # fmt: skip
 
 
 def test_percent_is_for_people():
-    assert [metric.heading for metric in metrics.METRICS] == ["A_T (%)", "F_T", "LCA_10", "LTR"]
-    assert [metric.text(0.12345) for metric in metrics.METRICS] == ["12.35", "0.123", "0.123", "0.123"]
+    assert [metric.heading for metric in metrics.METRICS] == ["A_T (%)", "F_T", "LCA_10", "LTR", "A_free (%)"]
+    assert [metric.text(0.12345) for metric in metrics.METRICS] == ["12.35", "0.123", "0.123", "0.123", "12.35"]

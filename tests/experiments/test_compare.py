@@ -29,7 +29,7 @@ from support.helpers import some_row
 from support.processes import MDMT, gone, offspring, soon, started
 
 SMALL = ["--tasks", "2", "--seeds", "2", "--set", "reference_batch=8", "--workers", "2", "--quiet"]
-METRICS = ("A_T", "F_T", "LCA_10", "LTR")
+METRICS = ("A_T", "F_T", "LCA_10", "LTR", "A_free")
 pytestmark = pytest.mark.xdist_group("compare")  # on one worker, since they share their runs
 
 
@@ -134,7 +134,7 @@ def test_the_table_and_the_lines_while_it_runs(out, tmp_path, capsys):
     lines = printed.splitlines()
     assert lines[0] == "permuted-digits, 2 seeds from 1234, mean ± population std"
     assert lines[1] == "reduced, not the published protocol: tasks 2, reference_batch 8"
-    assert lines[2].split() == ["method", "A_T", "(%)", *METRICS[1:], "seconds", "memory"]
+    assert lines[2].split() == ["method", "A_T", "(%)", *METRICS[1:], "(%)", "seconds", "memory"]
     assert [line.split()[0] for line in lines[3:]] == ["van", "er[reference_batch=8]"]
     assert re.sub(r"mdmt: 4 of 4 runs were read from .*; --fresh computes anew\n", "", err) == ""
     arguments = ["compare", "--methods", "van,van[lr=1e30]", "--tasks", "1", "--seeds", "1", "--out", str(tmp_path)]
@@ -146,10 +146,28 @@ def test_the_table_and_the_lines_while_it_runs(out, tmp_path, capsys):
 
 
 def test_a_narrow_screen_folds_the_label_and_keeps_the_numbers(out, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = compare(out, capsys).out.splitlines()
-    assert all(len(line) <= 80 for line in lines)
-    assert len(re.findall(r"\d+\.\d+ ± \d+\.\d+", next(line for line in lines if line.startswith("er[")))) == 4
+    for width, label in ((80, ["er[reference_batch=8] ", " "]), (77, ["er[ ", "reference_batch=8] "])):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = compare(out, capsys).out.splitlines()
+        assert all(len(line) <= width for line in lines)
+        (header,) = (line for line in lines if line.startswith("method"))
+        assert header.split() == ["method", "A_T", "(%)", *METRICS[1:], "(%)", "seconds", "memory"]
+        means, spreads = lines[-2:]
+        assert [line.startswith(start) for line, start in zip((means, spreads), label, strict=True)] == [True, True]
+        assert len(re.findall(r"\d+\.\d+", means)) == len(METRICS) + 1  # and the seconds
+        assert len(re.findall(r"± \d+\.\d+", spreads)) == len(METRICS)
+
+
+def test_columns_that_are_too_many_come_in_a_table_below():
+    console = Console(width=60, file=io.StringIO())
+    grid = tables.main_grid(published_rows())
+    console.print(text.rich_table(grid, 60))
+    printed = console.file.getvalue()
+    headings = [word for line in printed.splitlines() if line.startswith("method") for word in line.split()]
+    expected = " ".join(grid.columns[1:]).split()
+    assert [word for word in headings if word != "method"] == expected
+    numbers = {word for row in grid.rows for cell in row[1:] for word in cell.split()}
+    assert numbers <= set(printed.split())
 
 
 def test_markdown(out, capsys):
@@ -174,6 +192,7 @@ def test_latex(out, capsys):
         assert part.count(r"\begin{tabular}") == part.count(r"\end{tabular}") == 1
         assert all(line.count("$") % 2 == 0 for line in body)
     assert "$A_{T}$ (\\%)" in text
+    assert r"$A_{\mathrm{free}}$ (\%)" in text
     assert r"er[reference\_batch=8] & $" in text
     assert r" \pm " in text
     assert "±" not in text.replace("mean ± population std", "")

@@ -463,6 +463,12 @@ def test_joint_lets_all_classes_compete_in_training():
     assert None not in record["accuracy"][1]
 
 
+def test_joint_learns_a_single_task():
+    stream = small_stream("split-digits", tasks=1)
+    record = mdmt.Learner(mdmt.backbones.reduced_resnet18(1, 2), Joint(), lr=0.03).run(stream)
+    assert len(record.accuracy) == 1
+
+
 def test_mer_is_algorithm_1_of_its_paper():
     """Two examples, by hand: single steps, then the two interpolations."""
     beta, gamma, lr = 0.4, 0.7, 0.1

@@ -26,11 +26,14 @@ from mdmt import metrics
 from mdmt.cli.app import main
 from mdmt.experiments import comparison, paper
 from mdmt.experiments.config import folder_of
+from mdmt.experiments.ranking import ranking
 from mdmt.experiments.resolve import configs_for, resolve, split_methods
 from mdmt.experiments.store import RunFolder, find_runs
 from mdmt.methods import METHODS
-from mdmt.report import charts, features, files, heatmaps, page, sections, study, style
+from mdmt.report import charts, features, files, heatmaps, page, sections, study, style, tables
 from mdmt.report.server import make_server
+from mdmt.report.text import Strong, as_latex, as_markdown
+from support.helpers import some_row
 from support.run_folders import interrupt, leave
 
 RELEASE = Path(__file__).parent.parent / "fixtures" / "runs-0.1.0"
@@ -243,15 +246,41 @@ def test_intervals_are_students(out):
     assert table["lines"][0]["cells"][1]["text"] == "-"  # joint has no F_T
 
 
-def test_the_best_of_each_metric_is_marked(out):
-    study_ = only(out)
-    lines = sections.table(study_)["lines"]
-    for number, pick in enumerate((max, min, max, min)):  # A_T, F_T, LCA_10, LTR
-        values = [float(line["cells"][number]["value"] or "nan") for line in lines]
-        expected = pick(value for value in values if value == value)
-        assert [line["cells"][number]["best"] for line in lines] == [value == expected for value in values]
-    (alone,) = sections.table(study.Study("b", "shared", 3, {}, study_.entries[:1]))["lines"]
-    assert not any(cell["best"] for cell in alone["cells"])
+def test_bold_is_what_is_not_worse_than_the_best_given_the_seeds(out):
+    def row(method, *accuracies, seeds=(1, 2, 3)):
+        metric = comparison.mean_std(accuracies)
+        cells = {one.name: metric if one.name in ("A_T", "F_T") else None for one in metrics.METRICS}
+        return some_row(method=method, label=method, seeds=list(seeds), metrics=cells)
+
+    rows = [
+        row("joint", 0.99, 0.99, 0.99),  # learns all at once
+        row("mdmt-r", 0.90, 0.80, 0.70),
+        row("mega", 0.91, 0.79, 0.69),  # differs by less than its differences vary
+        row("er", 0.88, 0.781, 0.679),  # surely worse, though the stds overlap
+        row("van", 0.99, seeds=(1,)),  # one lucky seed
+    ]
+    strong = {
+        name: [line[0] for line in tables.main_grid(rows).rows if isinstance(line[column], Strong)]
+        for column, name in ((1, "A_T"), (2, "F_T"))
+    }
+    assert strong == {"A_T": ["mdmt-r", "mega"], "F_T": ["mega", "er"]}
+    (block,) = tables.blocks(rows)
+    assert block.below[0] == "bold: not worse than the best, given the seeds"
+    assert r"mdmt-r & $\mathbf{80.00 \pm 8.16}$ & $0.800 \pm 0.082$ &" in as_latex([block])
+    assert "| `mdmt-r` | **80.00 ± 8.16** | 0.800 ± 0.082 |" in as_markdown([block])
+    assert tables.blocks(rows[:2])[0].below == []  # but one method beside the bound
+    lines = sections.table(only(out))["lines"]
+    assert {line["label"] for line in lines if line["cells"][0]["best"]} <= {"van", "mdmt-r"}
+
+
+def test_with_one_seed_the_best_alone_is_bold():
+    for better, first, second in (("A_T", 0.7, 0.6), ("F_T", 0.2, 0.3)):
+        metric = next(one for one in metrics.METRICS if one.name == better)
+        rows = [
+            some_row(label=label, seeds=[1], metrics={better: comparison.mean_std([value])})
+            for label, value in (("second", second), ("first", first))
+        ]
+        assert [row.label for row in ranking(rows, metric).leaders] == ["first"]
 
 
 def test_the_command_asks_for_these_very_runs(tmp_path):
@@ -612,7 +641,7 @@ def test_watch_binds_to_this_machine_alone(tmp_path):
 
 def test_every_metric_has_its_formula_meaning_and_direction(text):
     assert {metric.name: metric.better for metric in metrics.METRICS} == {
-        "A_T": "higher", "F_T": "lower", "LCA_10": "higher", "LTR": "lower",
+        "A_T": "higher", "F_T": "lower", "LCA_10": "higher", "LTR": "lower", "A_free": "higher",
     }  # fmt: skip
     for metric in metrics.METRICS:
         formula = metric.formula.replace("<", "&lt;")
@@ -628,7 +657,7 @@ def test_sections_stand_in_their_order(text):
 
 @pytest.fixture
 def worst(monkeypatch):
-    """A fifth metric, which no run was written with."""
+    """Another metric, which no run was written with."""
     added = metrics.Metric(
         "W_T", lambda a: min(a[-1]), "min_j a[T][j]", "accuracy on the worst task", better="lower", percent=True
     )

@@ -50,7 +50,7 @@ def some_row(**parts):
     """A row of two seeds of Split CIFAR."""
     common = {
         "benchmark": "split-cifar", "method": "van", "label": "van", "reading": None, "seeds": [1, 2], "reduced": None,
-        "metrics": {name: mean_std([0.5, 0.7]) for name in ("A_T", "F_T", "LCA_10", "LTR")}, "published": None,
+        "metrics": {name: mean_std([0.5, 0.7]) for name in ("A_T", "F_T", "LCA_10", "LTR", "A_free")}, "published": None,
         "runs": ["a", "b"], "seconds": mean_std([1.0, 3.0]), "memory_bytes": 0,
     }  # fmt: skip
     return Row(**{**common, **parts})

@@ -174,7 +174,7 @@ def differences(row: Row, other: Row) -> Differences:
     both = [seed for seed in row.seeds if seed in other.seeds]
     cells: Cells = {}
     for name in row.metrics:
-        ours, theirs = _by_seed(row, name), _by_seed(other, name)
+        ours, theirs = values_by_seed(row, name), values_by_seed(other, name)
         if ours is None or theirs is None:
             cells[name] = None
         else:
@@ -182,7 +182,8 @@ def differences(row: Row, other: Row) -> Differences:
     return Differences(other.label, both, cells)
 
 
-def _by_seed(row: Row, name: str) -> dict[int, float] | None:
+def values_by_seed(row: Row, name: str) -> dict[int, float] | None:
+    """A metric of each run of a row; None where it is not defined."""
     cell = row.metrics.get(name)
     return None if cell is None else dict(zip(row.seeds, cell["runs"], strict=True))
 

@@ -17,6 +17,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarForm
 from mdmt.report.charts import Chart
 from mdmt.report.study import Array
 from mdmt.report.style import GRID, INK, TASK_MARKERS, TASKS, VARIABLES, Style
+from mdmt.words import fold
 
 RC: Any = {
     "svg.fonttype": "none",  # text stays text
@@ -200,22 +201,8 @@ def _panels(title: str, labels: list[str], extra: float) -> tuple[Figure, list[A
     for axes in grid[len(labels) :]:
         axes.remove()
     for axes, label in zip(grid, labels, strict=False):
-        axes.set_title("\n".join(_lines(plain(label))), fontsize=9)
+        axes.set_title("\n".join(fold(plain(label), PANEL_WIDTH)), fontsize=9)
     return figure, grid[: len(labels)]
-
-
-def _lines(label: str) -> list[str]:
-    """A label in lines as wide as a panel, cut behind commas.
-
-    >>> _lines("mdmt-r[heads=per-task,head=linear,competitors=own]")
-    ['mdmt-r[heads=per-task,', 'head=linear,competitors=own]']
-    """
-    lines = [""]
-    for part in re.findall(r"[^,]+,?|,", label):
-        if lines[-1] and len(lines[-1]) + len(part) > PANEL_WIDTH:
-            lines.append("")
-        lines[-1] += part
-    return lines
 
 
 def svg(figure: Figure) -> str:

@@ -102,6 +102,9 @@ def _measurements(record: dict[str, Any], width: int) -> list[Any]:
     }
     parts += [Text("\naccuracy (%) on each task (column) after learning a task (row)")]
     parts += task_table(accuracies, 1, width)
+    free = [None if a is None else 100 * a for a in record["accuracy_task_free"][after[-1]]]
+    parts += [Text("\naccuracy (%) on each task in the end where the task is not given")]
+    parts += task_table({"": free}, 1, width)
     parts += [Text("\ndrift of each task's features since it was learned (1 - cos)")]
     parts += task_table({"": record["drift"][after[-1]]}, 3, width)
     return [*parts, Text("")]

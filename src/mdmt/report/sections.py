@@ -10,6 +10,7 @@ import mdmt.experiments.comparison as comparison
 import mdmt.metrics as metrics
 from mdmt.experiments.comparison import Row, Spread
 from mdmt.experiments.config import RunConfig
+from mdmt.experiments.ranking import ranking
 from mdmt.metrics import Metric
 from mdmt.report.charts import Chart, Series
 from mdmt.report.features import first_run, snapshot_tasks
@@ -69,7 +70,7 @@ def sample_note(study: Study) -> str:
 def table(study: Study) -> dict[str, Any]:
     """Table 1 of these runs: each cell with the number it is sorted by."""
     published = published_metrics(study.rows)
-    best = {metric: _best(metric, [row.metrics[metric.name] for row in study.rows]) for metric in metrics.METRICS}
+    leaders = {metric: ranking(study.rows, metric).leaders for metric in metrics.METRICS}
     columns = ["method"]
     for metric in metrics.METRICS:
         columns += [metric.heading, *(["published", "difference"] if metric in published else [])]
@@ -78,8 +79,7 @@ def table(study: Study) -> dict[str, Any]:
         cells = []
         for metric in metrics.METRICS:
             ours = row.metrics[metric.name]
-            is_best = ours is not None and ours is best[metric]
-            cells.append(_cell(format_metric(metric, ours), _mean(ours), best=is_best))
+            cells.append(_cell(format_metric(metric, ours), _mean(ours), best=row in leaders[metric]))
             if metric in published:
                 cells += _published_cells(metric, row)
         cells.append(_cell(f"{row.seconds['mean']:.1f}", row.seconds["mean"]))
@@ -105,14 +105,6 @@ def _published_cells(metric: Metric, row: Row) -> list[dict[str, Any]]:
         _cell(published_text(metric, row), _mean(theirs)),
         _cell(format_metric(metric, gap, signed=True), _mean(gap)),
     ]
-
-
-def _best(metric: Metric, cells: list[Spread | None]) -> Spread | None:
-    values = [cell for cell in cells if cell is not None]
-    if len(values) < 2:
-        return None
-    pick = min if metric.better == "lower" else max
-    return pick(values, key=lambda cell: cell["mean"])
 
 
 def _mean(cell: Spread | None) -> float | None:

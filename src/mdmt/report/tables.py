@@ -9,8 +9,9 @@ from rich.text import Text
 
 import mdmt.metrics as metrics
 from mdmt.experiments.comparison import Cells, Row
+from mdmt.experiments.ranking import ranking
 from mdmt.metrics import Metric
-from mdmt.report.text import NOTE_MARK, Block, Grid, format_metric
+from mdmt.report.text import BOLD, NOTE_MARK, Block, Grid, Strong, format_metric
 from mdmt.words import count, size
 
 NOTEBOOK = "* not in the paper's Table 1: from the public notebooks behind it"
@@ -58,6 +59,7 @@ def footnotes(rows: list[Row]) -> list[str]:
 def main_grid(rows: list[Row]) -> Grid:
     """Method, metrics (with the published value where any row has one), seconds and bytes."""
     published = published_metrics(rows)
+    leaders = {metric: ranking(rows, metric).leaders for metric in metrics.METRICS}
     columns = ["method"]
     for metric in metrics.METRICS:
         columns += [metric.heading, "published"] if metric in published else [metric.heading]
@@ -65,7 +67,8 @@ def main_grid(rows: list[Row]) -> Grid:
     for row in rows:
         cells = [row.label]
         for metric in metrics.METRICS:
-            cells.append(format_metric(metric, row.metrics[metric.name]))
+            cell = format_metric(metric, row.metrics[metric.name])
+            cells.append(Strong(cell) if row in leaders[metric] else cell)
             if metric in published:
                 cells.append(published_text(metric, row))
         seconds = row.seconds["mean"]
@@ -105,7 +108,9 @@ def captions(rows: list[Row]) -> list[str]:
 
 def blocks(rows: list[Row]) -> list[Block]:
     """The table of a comparison and, where one was asked for, that of the differences."""
-    tables = [Block(captions(rows), main_grid(rows), footnotes(rows))]
+    grid = main_grid(rows)
+    notes = [BOLD] if any(isinstance(cell, Strong) for line in grid.rows for cell in line) else []
+    tables = [Block(captions(rows), grid, [*notes, *footnotes(rows)])]
     against = [row.differences.against for row in rows if row.differences is not None]
     if against:
         above = [f"difference to {against[0]}, paired by seed"]

@@ -11,13 +11,19 @@ import mdmt.metrics as metrics
 from mdmt.errors import Mistake
 from mdmt.experiments.comparison import Spread, interval
 from mdmt.metrics import Metric
+from mdmt.words import fold
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 NOTE_MARK = "†"
 MARKS = "*" + NOTE_MARK  # what may stand behind a number
+BOLD = "bold: not worse than the best, given the seeds"
 FORMATS = ("table", "markdown", "latex", "csv")
+
+
+class Strong(str):
+    """A cell in bold: no row is better, given the seeds."""
 
 
 class Grid(NamedTuple):
@@ -50,6 +56,8 @@ def show(blocks: list[Block], records: list[dict[str, Any]], format_: str) -> No
         print(as_latex(blocks))
     else:
         console = screen()
+        if console.color_system is None:  # nothing is bold there
+            blocks = [block._replace(below=[line for line in block.below if line != BOLD]) for block in blocks]
         console.print(*as_table(blocks, console.width), sep="\n")
 
 
@@ -68,7 +76,7 @@ def format_metric(metric: Metric, cell: Spread | None, *, signed: bool = False, 
 
     A `mark` behind it leads to a footnote.
 
-    >>> a_t, f_t, _, ltr = metrics.METRICS
+    >>> a_t, f_t, _, ltr, _ = metrics.METRICS
     >>> format_metric(a_t, {"mean": 0.8951, "std": 0.002, "runs": [0.8931, 0.8971]})
     '89.51 ± 0.20'
     >>> format_metric(f_t, {"mean": 0.0125, "std": 0.0, "runs": [0.0125]}, signed=True)
@@ -115,22 +123,57 @@ def as_table(blocks: list[Block], width: int) -> list[Any]:
 
 
 def rich_table(grid: Grid, width: int) -> Any:
-    """A grid as a rich table, set closer where there is little room."""
+    """A grid for rich. No word and no number is broken: where there is little room, the spread stands
+    below its mean, labels are folded, and columns that are still too many come in a table below.
+    """
+    from rich.console import Group
+
+    columns = grid.columns
+    rows = grid.rows
+    gap = 2
+    if sum(_widths(columns, rows)) + gap * len(columns) > width:
+        gap = 1
+        rows = [[label, *map(_stacked, cells)] for label, *cells in rows]
+    widths = [space + gap for space in _widths(columns, rows)]
+    names = [columns[0], *(row[0] for row in rows)]
+    shortest = max(len(line) for name in names for line in fold(name, 1)) + gap
+    tables = []
+    start = 1
+    while start < len(columns):
+        end = start + 1
+        while end < len(columns) and shortest + sum(widths[start : end + 1]) <= width:
+            end += 1
+        room = width - sum(widths[start:end]) - gap
+        labels = ["\n".join(fold(row[0], max(room, shortest - gap))) for row in rows]
+        part = [[label, *row[start:end]] for label, row in zip(labels, rows, strict=True)]
+        tables.append(_rich_part([columns[0], *columns[start:end]], part, gap))
+        start = end
+    return tables[0] if len(tables) == 1 else Group(*tables)
+
+
+def _rich_part(columns: list[str], rows: list[list[str]], gap: int) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    columns, rows = grid
-    widest = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-    gap = 2 if sum(widest) + 2 * len(widest) <= width else 1
-    # With room for all numbers and a few letters, it is the label that is folded.
-    fits = sum(widest[1:]) + gap * len(widest) + 8 <= width
     table = Table(box=None, header_style="bold", padding=(0, gap, 0, 0), pad_edge=False)
     table.add_column(columns[0], overflow="fold")
     for name in columns[1:]:
-        table.add_column(name, justify="right", overflow="fold", no_wrap=fits)
+        table.add_column(name, justify="right", overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))  # the brackets of a label are no markup
+        # As text, since the brackets of a label are no markup.
+        table.add_row(*(Text(cell, style="bold" if isinstance(cell, Strong) else "") for cell in row))
     return table
+
+
+def _widths(columns: list[str], rows: list[list[str]]) -> list[int]:
+    return [
+        max(len(line) for cell in column for line in cell.split("\n")) for column in zip(columns, *rows, strict=True)
+    ]
+
+
+def _stacked(cell: str) -> str:
+    """A number with its spread below it."""
+    return type(cell)(cell.replace(" ±", "\n±"))
 
 
 def as_markdown(blocks: list[Block]) -> str:
@@ -142,13 +185,14 @@ def _markdown(block: Block) -> str:
     columns = block.grid.columns
     rule = ["---"] + ["---:"] * (len(columns) - 1)
     rows = [[f"`{label}`", *cells] for label, *cells in block.grid.rows]
-    table = ["| " + " | ".join(map(_escape, cells)) + " |" for cells in (columns, rule, *rows)]
+    table = ["| " + " | ".join(map(_markdown_cell, cells)) + " |" for cells in (columns, rule, *rows)]
     notes = [line.replace("*", "\\*") for line in block.below]
     return "\n".join([*block.above, "", *table, *([""] if notes else []), *notes])
 
 
-def _escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*")
+def _markdown_cell(cell: str) -> str:
+    text = cell.replace("|", "\\|").replace("*", "\\*")
+    return f"**{text}**" if isinstance(cell, Strong) else text
 
 
 def as_latex(blocks: list[Block]) -> str:
@@ -174,13 +218,18 @@ def _tex(text: str) -> str:
     name = text.split(" ")[0]
     if name in (metric.name for metric in metrics.METRICS):
         letters, _, index = name.partition("_")
+        if len(index) > 1 and index.isalpha():  # a word is set upright
+            index = rf"\mathrm{{{index}}}"
         symbol = f"${letters}_{{{index}}}$" if index else name
         return symbol + text[len(name) :].replace("%", r"\%")
     number = text.rstrip(MARKS)
     if "*" in number:
         return f"${text}$"
     if text[0] in "+-0123456789" and text != "-" and text[-1] != "B":
-        return "$" + number.replace("±", r"\pm") + "$" + _tex_text(text[len(number) :])
+        symbols = number.replace("±", r"\pm")
+        if isinstance(text, Strong):
+            symbols = rf"\mathbf{{{symbols}}}"
+        return f"${symbols}$" + _tex_text(text[len(number) :])
     return "--" if text == "-" else _tex_text(text)
 
 

@@ -1,0 +1,67 @@
+"""Which row is best by a metric, and which are not worse, on the seeds that they have in common."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mdmt.experiments.comparison import Row, interval, values_by_seed
+from mdmt.metrics import Metric
+
+BOUND = "joint"  # it learns all tasks at once: what the others are measured against, not one of them
+ENOUGH = 2  # seeds, for an interval
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Rows by a metric, the best first, on the seeds that all of them have."""
+
+    metric: Metric
+    seeds: list[int]
+    rows: list[Row]
+    left_out: list[Row]  # they have too few of these seeds
+
+    def values(self, row: Row) -> list[float]:
+        """The metric of a row on each of the seeds."""
+        values = values_by_seed(row, self.metric.name) or {}
+        return [values[seed] for seed in self.seeds]
+
+    def differences(self, row: Row, other: Row) -> list[float]:
+        """A row less another, seed by seed."""
+        return [mine - theirs for mine, theirs in zip(self.values(row), self.values(other), strict=True)]
+
+    def is_worse(self, row: Row, other: Row) -> bool:
+        """Whether a row is worse than another: surely where there are several seeds, else by its number."""
+        sign = 1 if self.metric.better == "lower" else -1
+        differences = [sign * difference for difference in self.differences(row, other)]
+        ends = interval(differences)
+        return (statistics.fmean(differences) if ends is None else ends[0]) > 0
+
+    @property
+    def leaders(self) -> list[Row]:
+        """The best row and those that are not worse, given the seeds; none where there is nothing to compare."""
+        if len(self.rows) < 2:
+            return []
+        return [row for row in self.rows if not self.is_worse(row, self.rows[0])]
+
+
+def ranking(rows: Sequence[Row], metric: Metric) -> Ranking:
+    """Rank the rows that have a metric, but for the bound. A row with too few seeds does not cost the others theirs."""
+    candidates = [row for row in rows if row.metrics.get(metric.name) is not None and row.method != BOUND]
+    candidates.sort(key=lambda row: -len(row.seeds))
+    seeds = list(candidates[0].seeds) if candidates else []
+    enough = min(ENOUGH, len(seeds))
+    ranked: list[Row] = []
+    left_out: list[Row] = []
+    for row in candidates:
+        both = [seed for seed in seeds if seed in row.seeds]
+        if len(both) < enough:
+            left_out.append(row)
+        else:
+            seeds = both
+            ranked.append(row)
+    unsorted = Ranking(metric, seeds, ranked, left_out)
+    sign = 1 if metric.better == "lower" else -1
+    order = sorted(ranked, key=lambda row: sign * statistics.fmean(unsorted.values(row)))
+    return Ranking(metric, seeds, order, left_out)
