@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import mdmt.augment as augmentation
 import mdmt.backbones as backbones
 import mdmt.checkpoints as checkpoints
 import mdmt.memory as memories
@@ -54,6 +55,7 @@ class Learner:
         scale: float | None = None,
         mean: Tensor | None = None,
         per_class: bool = False,
+        augment: str = "none",
         seed: int = 1234,
         device: str = "cpu",
     ) -> None:
@@ -61,6 +63,7 @@ class Learner:
         self.method = MDMTR() if method is None else method
         self.memory = Ring() if memory is None else memory
         self.memory.seed(seed)
+        self.augment = self.memory.augment = augmentation.check(augment)
         self.optimiser = Optimiser(optimiser, lr, optimiser_arguments)
         self.batch = _count("batch", batch)
         self.epochs = _count("epochs", epochs)
@@ -114,13 +117,14 @@ class Learner:
             folder.write(self)
 
     def step(self, batch: Batch) -> None:
-        """One step of Algorithm 1: learn the mini-batch, then show it to the memory."""
+        """One step of Algorithm 1: learn the mini-batch, augmented where that is asked for, then show it to the memory."""
         self.losses = []
         with self.recorder.clock(), self.model.lock:
-            self.method.step(batch)
+            seen = self._augmented(batch)
+            self.method.step(seen)
             if self.method.uses_memory and self.memory.observes:
                 self.memory.observe(self.with_features(batch))
-            self.method.after_step(batch)
+            self.method.after_step(seen)
 
     def apply(self, gradient: Tensor) -> None:
         """One step of the optimiser against a gradient; what is not finite stops it before anything changes."""
@@ -246,6 +250,13 @@ class Learner:
                 of_epoch = epoch
             yield self.read(task, indices(order, position, self.batch, steps))
 
+    def _augmented(self, batch: Batch) -> Batch:
+        """The batch with its images shifted and mirrored, by draws that depend on seed, task and step alone."""
+        if self.augment == "none":
+            return batch
+        generator = np.random.default_rng([self.seed, 5, self.current, self.step_in_task])
+        return dataclasses.replace(batch, inputs=augmentation.augment(self.augment, batch.inputs, generator))
+
     # Saving.
 
     def save(self, folder: str | Path) -> None:
@@ -304,7 +315,7 @@ class Learner:
             "lr": self.optimiser.lr, "batch": self.batch, "epochs": self.epochs, "optimiser": self.optimiser.name,
             "optimiser_arguments": self.optimiser.arguments, "heads": self.heads.kind,
             "outputs": self.heads.outputs, "scale": self.normalisation.scale,
-            "per_class": self.recorder.per_class, "seed": self.seed,
+            "per_class": self.recorder.per_class, "augment": self.augment, "seed": self.seed,
         }  # fmt: skip
         return tensors, {
             "backbone": getattr(self.backbone, "spec", None),
@@ -356,6 +367,7 @@ class Learner:
             if self.network is None:
                 self._build(example, len(part.classes))
             self.model.check_inputs(f"task {part.name!r}", example)
+            augmentation.augment(self.augment, example, np.random.default_rng(0))  # refuses what is no image
         if self.needs_two:
             refuse_single_examples(self.backbone, self.method.one_by_one, self.batch, task)
         with self.model.lock:  # predictions from other threads see all of it or nothing

@@ -7,6 +7,7 @@ read it with `sample`. All that a memory knows is in its tensors and in the stat
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mdmt.augment import Augmentation, augment
 from mdmt.errors import Mistake
 from mdmt.tasks import Batch
 
@@ -34,6 +36,7 @@ class Memory:
         self.inputs = self.labels = self.tasks = self.features = None  # type: Tensor | None
         self.available = torch.empty(0, dtype=torch.int64)  # slots that may be drawn
         self.generator = np.random.default_rng(0)
+        self.augment: Augmentation = "none"  # what is done to examples that are drawn; those kept stay as they are
 
     @classmethod
     def budget(cls, per_class: int, classes: int) -> dict[str, Any]:
@@ -60,10 +63,12 @@ class Memory:
         """`count` different examples at random, all of them when there are no more, None when there are none."""
         if not len(self.available):
             return None
-        if count >= len(self.available):
-            return self.take(self.available)
-        picked = self.generator.choice(len(self.available), count, replace=False, shuffle=False)
-        return self.take(self.available[torch.from_numpy(picked)])
+        slots = self.available
+        if count < len(slots):
+            picked = self.generator.choice(len(self.available), count, replace=False, shuffle=False)
+            slots = slots[torch.from_numpy(picked)]
+        batch = self.take(slots)
+        return replace(batch, inputs=augment(self.augment, batch.inputs, self.generator))
 
     def take(self, slots: Tensor) -> Batch:
         """The examples in these slots."""

@@ -5,9 +5,7 @@ import os
 import re
 import shutil
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from mdmt.cli.app import main
 from mdmt.experiments.config import RunConfig
@@ -16,23 +14,13 @@ from mdmt.experiments.store import find_runs
 from mdmt.report.study import read_studies
 from support.formats import write_awa, write_cub
 from support.helpers import mistake
+from support.photos import photos
 from support.run_folders import leave
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("MDMT_CACHE", str(tmp_path / "cache"))
-
-
-def photos(place, shade=100, tasks=("birds", "fish")):
-    for number, task in enumerate(tasks):
-        for name in ("one", "two"):
-            for i in range(5):
-                file = place / task / name / f"{i}.png"
-                file.parent.mkdir(parents=True, exist_ok=True)
-                noise = np.random.default_rng([shade, number, i]).integers(0, 40, (8, 8, 3)) + shade
-                Image.fromarray(noise.astype(np.uint8)).save(file)
-    return place
 
 
 def learn(data, tmp_path, *more):

@@ -34,12 +34,21 @@ class Benchmark:
     held_out: int = 0  # further tasks, for choosing settings only
     validation: str | None = None  # what these are tested on, where their classes are not others
     image_size: int | None = None  # the default, where the size can be chosen
-    takes_weights: bool = False  # whether training may start from torchvision's ResNet-18
-    published_weights: bool = False  # whether the published numbers did, from those of ImageNet
+    published_weights: bool = False  # whether the published numbers started from weights of ImageNet
+
+    @property
+    def has_images(self) -> bool:
+        """Whether other networks of images can learn it, from scratch or from weights."""
+        return "channels" in self.backbone["arguments"]
+
+    @property
+    def is_own(self) -> bool:
+        """Whether its data are a person's own, of which nothing is published."""
+        return self.data == "DIR"
 
     def classes(self, data: str | None, tasks: int | None) -> int:
         """Count the classes of so many tasks, or of all; each task's are its own."""
-        if self.data == "DIR":
+        if self.is_own:
             assert data is not None  # see check_options
             return folder.count_classes(data, tasks)
         assert tasks is not None  # only one's own data has as many tasks as there are
@@ -54,7 +63,7 @@ class Benchmark:
         skip_broken: bool = False,
     ) -> None:
         """Refuse options that this benchmark does not have."""
-        if self.data == "DIR" and data is None:
+        if self.is_own and data is None:
             layout = "DIR/task/class/*.jpg or *.png"
             raise Mistake(f"{self.name} needs --data DIR, the folder of your images: {layout}")
         if not self.data and data is not None:
@@ -63,8 +72,8 @@ class Benchmark:
             raise Mistake(f"image_size={image_size}: {self.name} has images of a fixed size")
         if image_size is not None and image_size < 8:
             raise Mistake(f"image_size={image_size}: {self.name}: 8 or more is needed")
-        if weights is not None and not self.takes_weights:
-            others = " and ".join(b.name for b in BENCHMARKS.values() if b.takes_weights)
+        if weights is not None and not self.has_images:
+            others = ", ".join(b.name for b in BENCHMARKS.values() if b.has_images)
             raise Mistake(f"--weights is for the ResNet-18 of {others}; {self.name} has another network")
         if skip_broken and self.data != "DIR":
             raise Mistake(f"--skip-broken is for images of your own (folder); {self.name} is verified as a whole")
@@ -161,7 +170,6 @@ BENCHMARKS = {
             held_out=HELD_OUT,
             fingerprint=split_cub.fingerprint,
             image_size=split_cub.IMAGE_SIZE,
-            takes_weights=True,
             published_weights=True,
         ),
         Benchmark(
@@ -176,7 +184,6 @@ BENCHMARKS = {
             held_out=HELD_OUT,
             fingerprint=split_awa.fingerprint,
             image_size=split_awa.IMAGE_SIZE,
-            takes_weights=True,
         ),
         Benchmark(
             name="folder",

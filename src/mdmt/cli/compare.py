@@ -64,9 +64,11 @@ def _one_of_each_label(configs: list[list[RunConfig]]) -> list[list[RunConfig]]:
 
 
 def _print(rows: list[Row], failed: list[Failure], format_: str) -> None:
-    from mdmt.report.tables import blocks, csv_lines
+    from mdmt.report.tables import blocks, chance_line, csv_lines
     from mdmt.report.text import show
 
     if rows:
         show(blocks(rows), csv_lines(rows), format_)
+    if (warning := chance_line(rows)) is not None:
+        tell(warning)
     tell_failures(failed)

@@ -32,11 +32,17 @@ ImageSize = Annotated[
     int | None, typer.Option(metavar="N", help="Resize images to N x N instead of the published size.")
 ]
 Subset = Annotated[int | None, typer.Option(min=1, metavar="N", help="Use at most N training examples per task.")]
+Backbone = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Another network of images: resnet18, 'resnet18[width=32]', ...")
+]
 Weights = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Start ResNet-18 from a torchvision state dict; imagenet downloads it."),
 ]
 SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Pass over images of yours that cannot be read.")]
+KeepModel = Annotated[
+    bool, typer.Option("--keep-model", help="Keep the learned network in the run folder, for Learner.load.")
+]
 Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Threads per run.")]
 Out = Annotated[str, typer.Option(metavar="DIR", help="Folder of the runs.")]
 Workers = Annotated[str, typer.Option(metavar="N|auto", help="Number of runs at a time; auto is one per core.")]
@@ -67,8 +73,10 @@ class RunOptions:
     data: Data = None
     image_size: ImageSize = None
     subset: Subset = None
+    backbone: Backbone = None
     weights: Weights = None
     skip_broken: SkipBroken = False
+    keep_model: KeepModel = False
     threads: Threads = 1
     workers: Workers = "auto"
     out: Out = "runs"
@@ -91,7 +99,9 @@ class RunOptions:
     @property
     def of_every_run(self) -> dict[str, Any]:
         """What goes into each config as it is: keyword arguments of `resolve`."""
-        names = ("tasks", "threads", "data", "image_size", "subset", "weights", "skip_broken")
+        names = (
+            "tasks", "threads", "data", "image_size", "subset", "backbone", "weights", "skip_broken", "keep_model"
+        )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     @property

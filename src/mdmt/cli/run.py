@@ -194,7 +194,7 @@ def tell_read(read: list[RunConfig], total: int, out: str) -> None:
 def _print_table(result: Result) -> None:
     from rich.console import Console
 
-    from mdmt.report.tables import metrics_table
+    from mdmt.report.tables import chance_line, metrics_table, reduction, setup
 
     row = result.row
     first = row.seeds[0]
@@ -205,9 +205,12 @@ def _print_table(result: Result) -> None:
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     line(f"{row.label} on {row.benchmark}, {count('task', result.tasks)}, {seeds}", "bold")
+    if row.setup:
+        line(setup([row]))
     if row.reduced:
-        less = ", ".join(f"{key} {value}" for key, value in row.reduced.items())
-        line(f"reduced, not the published protocol: {less}")
+        line(reduction(row.reduced, own_data=bool(row.setup)))
     console.print(metrics_table(row.metrics))
+    if (warning := chance_line([row])) is not None:
+        line(warning)
     for folder in row.runs:
         line(_origin(folder) if folder in result.read else folder, "dim")

@@ -18,6 +18,7 @@ from mdmt.metrics import A_T
 from mdmt.published import published, settings, table
 
 RESULT = ("benchmark", "method", "label", "reading", "seeds", "reduced", "metrics", "published", "runs")
+NEAR = 0.15  # the share of the way from chance to 1 that is hardly anything
 LEVEL = 0.95  # the confidence of an interval
 
 
@@ -68,9 +69,16 @@ class Row:
     runs: list[str]  # their folders
     seconds: Spread  # of learning
     memory_bytes: int
+    chance: float | None = None  # the accuracy of guessing among the classes of a task
+    setup: tuple[str, ...] = ()  # of one's own data, how they were learned, in words
     settings: dict[str, Any] | None = None  # the point that `mdmt tune` tried
     against: str | None = None  # the row that all were asked to be compared with
     differences: Differences | None = None
+
+    @property
+    def is_near_chance(self) -> bool:
+        """Whether hardly more was learned than guessing knows."""
+        return self.chance is not None and 0 <= self.accuracy < self.chance + NEAR * (1 - self.chance)
 
     @property
     def accuracy(self) -> float:
@@ -104,7 +112,20 @@ def row_of(configs: Sequence[RunConfig], records: Sequence[dict[str, Any]], fold
         runs=list(folders),
         seconds=_mean_std([record["seconds"] for record in records]),
         memory_bytes=max(record["memory_bytes"] for record in records),
+        chance=_chance(records[0]["tasks"]),
+        setup=_setup(first, records[0]),
     )
+
+
+def _chance(tasks: list[dict[str, Any]]) -> float | None:
+    classes = [len(task["classes"]) for task in tasks]
+    return statistics.fmean(1 / number for number in classes) if all(classes) else None
+
+
+def _setup(config: RunConfig, record: dict[str, Any]) -> tuple[str, ...]:
+    if not config.is_own_data:
+        return ()
+    return tuple(config.setup if record["memory_bytes"] else config.setup[:-1])
 
 
 def mean_std(values: Sequence[float | None]) -> Spread | None:

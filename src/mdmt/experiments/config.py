@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import mdmt.experiments.gate as gate
+from mdmt.words import count
 
 NEUTRAL: dict[str, Any] = {  # values at which a key does not count in the hash
     "threads": 1, "device": "cpu", "image_size": None, "subset": None, "weights": None,
     "cross_validation": False, "validation": None, "source": None, "fingerprint": None,
+    "augment": "none",
 }  # fmt: skip
 # The seed is a folder of its own, a path decides nothing, and without skip_broken there is no result to confuse.
-NOT_HASHED = ("seed", "label", "data", "weights_file", "skip_broken")
-ABSENT = {**NEUTRAL, "data": None, "weights_file": None, "skip_broken": False}  # what a key is where a file lacks it
+# What is kept when the run is over decides nothing either.
+NOT_HASHED = ("seed", "label", "data", "weights_file", "skip_broken", "keep_model")
+# What a key is where a file lacks it.
+ABSENT = {**NEUTRAL, "data": None, "weights_file": None, "skip_broken": False, "keep_model": False}
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class RunConfig:
     batch: int
     epochs: int
     optimiser: str
+    augment: str
     image_size: int | None
     subset: int | None
     weights: str | None  # the hash of the file
@@ -51,6 +56,7 @@ class RunConfig:
     seed: int
     threads: int
     device: str
+    keep_model: bool  # whether the learner is saved when the run is over
     label: str
 
     @property
@@ -67,6 +73,20 @@ class RunConfig:
     def name(self) -> str:
         """The run in words: its label, benchmark and seed."""
         return f"{self.label} on {self.benchmark}, seed {self.seed}"
+
+    @property
+    def is_own_data(self) -> bool:
+        """Whether the data are a person's own, so that there is no protocol to follow or to fall short of."""
+        return self.benchmark == "folder"
+
+    @property
+    def setup(self) -> list[str]:
+        """How it learns, in words: network, image size, epochs, memory (which not every method has)."""
+        start = "from scratch" if self.weights is None else f"from weights {self.weights[:12]}"
+        words = [f"{self.backbone['name']} {start}", f"{self.image_size} px", count("epoch", self.epochs)]
+        (size,) = (value for key, value in self.memory.items() if key != "policy")
+        unit = " a class" if "per_class" in self.memory else ""
+        return [*words, f"{count('example', size)}{unit} kept"]
 
     def to_json(self) -> dict[str, Any]:
         """As config.json holds it."""
@@ -130,6 +150,7 @@ CHECKS: dict[str, gate.Check] = {
     "batch": gate.whole(1, 10**9),
     "epochs": gate.whole(1, 10**9),
     "optimiser": gate.name,
+    "augment": gate.matching("none|crop-flip", "none or crop-flip"),
     "image_size": gate.or_null(gate.whole(1, 10_000)),
     "subset": gate.or_null(gate.whole(1, 10**9)),
     "weights": gate.or_null(gate.sha256),
@@ -143,5 +164,6 @@ CHECKS: dict[str, gate.Check] = {
     "seed": gate.whole(0, 2**63 - 1),
     "threads": gate.whole(1, 1024),
     "device": gate.matching(r"cpu|mps|cuda(:\d{1,3})?", "cpu, cuda or mps"),
+    "keep_model": gate.flag,
     "label": gate.text,
 }

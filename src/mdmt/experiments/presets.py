@@ -156,8 +156,15 @@ LIKE = {
             "mer": {"beta": 0.3, "replay": 5},
         },
     ),
+    # A few hundred photos are seen often enough to learn from, a little differently each time. How many
+    # are rehearsed at a step follows from the memory: see `resolve`.
+    "folder": Like(
+        CIFAR,
+        {"epochs": 20, "augment": "crop-flip"},
+        {"van": {"lr": 0.03}, "pi": {"lr": 0.03, "strength": 0.001}},
+    ),
 }
-COLUMNS = (*PUBLISHED, *LIKE)  # of `mdmt list presets`
+COLUMNS = (*PUBLISHED, "permuted-digits", "split-digits")  # of `mdmt list presets`
 
 
 TUNED = Path(__file__).parent / "tuned-digits.json"  # bench/tune_digits.py makes it

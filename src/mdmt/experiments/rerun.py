@@ -71,6 +71,7 @@ def _config(folder: RunFolder, data: str | None, weights: str | None) -> RunConf
         raise Mistake(f"{folder} {state}: finish it first, with the command that began it")
     config = folder.config
     config = replace(config, data=data or config.data, weights_file=weights or config.weights_file)
+    config = replace(config, keep_model=False)
     check_config(config)
     file = config.weights_file
     if file is not None and not Path(file).is_file():

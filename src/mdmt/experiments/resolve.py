@@ -11,16 +11,27 @@ from typing import Any, Literal, get_origin, get_type_hints
 
 import mdmt.benchmarks as benchmarks
 import mdmt.memory as memory
+from mdmt.augment import check as check_augmentation
 from mdmt.data.fetch import fetch_weights
 from mdmt.data.sources import IMAGENET_RESNET18, locate
 from mdmt.errors import Mistake
 from mdmt.experiments.config import RunConfig
+from mdmt.experiments.networks import backbone_for
 from mdmt.experiments.presets import preset
 from mdmt.memory import POLICIES
 from mdmt.methods import METHODS, Method
 from mdmt.tasks import Stream
 
-LEARNING = {"lr": float, "batch": int, "epochs": int, "memory": int, "policy": str, "heads": str, "optimiser": str}
+LEARNING = {
+    "lr": float,
+    "batch": int,
+    "epochs": int,
+    "memory": int,
+    "policy": str,
+    "heads": str,
+    "optimiser": str,
+    "augment": str,
+}
 
 
 def resolve(
@@ -37,6 +48,8 @@ def resolve(
     subset: int | None = None,
     weights: str | None = None,
     skip_broken: bool = False,
+    backbone: str | None = None,
+    keep_model: bool = False,
     cross_validation: bool = False,
     take_fingerprint: bool = True,
 ) -> RunConfig:
@@ -58,20 +71,25 @@ def resolve(
         tasks = bench.held_out if cross_validation else bench.tasks
     check_stream(bench, heads, tasks, cross_validation)
     bench.check_options(data=data, image_size=image_size, weights=weights, skip_broken=skip_broken)
+    network = backbone_for(bench, parse_variant(backbone) if backbone else None, weights)
     if weights == "imagenet":
         weights = str(fetch_weights(data))
+    classes = bench.classes(data, tasks)
+    if bench.is_own and "reference_batch" not in own:
+        values["reference_batch"] = reference_batch_for(classes * values["memory"], values["batch"])
     return RunConfig(
         benchmark=benchmark,
         tasks=tasks,
         heads=heads,
         method=name,
         arguments=kind(**{key: values[key] for key in argument_types(kind) if key in values}).arguments,
-        memory=memory_spec(policy, values["memory"], bench.classes(data, tasks)),
-        backbone=bench.backbone,
+        memory=memory_spec(policy, values["memory"], classes),
+        backbone=network,
         lr=values["lr"],
         batch=values["batch"],
         epochs=values["epochs"],
         optimiser=values.get("optimiser", "SGD"),
+        augment=_augmentation(values.get("augment", "none"), bench),
         image_size=image_size or bench.image_size,
         subset=subset,
         weights=None if weights is None else file_sha256(weights),
@@ -85,8 +103,24 @@ def resolve(
         seed=seed,
         threads=threads,
         device="cpu",
+        keep_model=keep_model,
         label=_label(name, own),
     )
+
+
+def reference_batch_for(kept: int, batch: int) -> int:
+    """How many of so many kept examples are drawn at a step: a quarter of them, as many as new ones at least.
+
+    >>> reference_batch_for(156, 10), reference_batch_for(20, 10), reference_batch_for(100_000, 10)
+    (39, 10, 256)
+    """
+    return max(batch, min(256, kept // 4))
+
+
+def _augmentation(name: str, bench: benchmarks.Benchmark) -> str:
+    if check_augmentation(name) != "none" and not bench.has_images:
+        raise Mistake(f"augment={name}: {bench.name} has no images to shift and mirror")
+    return name
 
 
 def fingerprint_for(bench: benchmarks.Benchmark, data: str | None) -> str | None:
@@ -145,7 +179,8 @@ def check_config(config: RunConfig) -> None:
         raise Mistake(f"{config.method} has no setting {', '.join(sorted(unknown))}")
     kind(**config.arguments)
     if _inputs(config.backbone) != _inputs(bench.backbone):
-        raise Mistake(f"backbone: {bench.name} takes {bench.backbone['name']}, of any width")
+        kind_of_network = "networks of images" if bench.has_images else bench.backbone["name"]
+        raise Mistake(f"backbone: {bench.name} takes {kind_of_network}, of any width")
     try:
         memory.make(config.memory)
     except (KeyError, TypeError):
@@ -153,9 +188,9 @@ def check_config(config: RunConfig) -> None:
 
 
 def _inputs(backbone: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A network without what may differ between runs of one benchmark, as between releases."""
-    arguments = backbone["arguments"].items()
-    return backbone["name"], {key: value for key, value in arguments if key not in ("width", "norm_start")}
+    """A network without what may differ between runs of one benchmark: all networks of images are alike."""
+    arguments = {key: value for key, value in backbone["arguments"].items() if key not in ("width", "norm_start")}
+    return "images" if "channels" in arguments else backbone["name"], arguments
 
 
 def argument_types(kind: type[Method]) -> dict[str, Any]:
@@ -204,6 +239,10 @@ def reduced(config: RunConfig, stream: Stream) -> dict[str, Any] | None:
     """What makes a run less than the benchmark's protocol asks, or None."""
     reasons = dict(stream.reduced or {})
     bench = benchmarks.find(config.benchmark)
+    if bench.is_own:  # has no protocol
+        return reasons or None
+    if config.backbone["name"] != bench.backbone["name"]:
+        reasons["backbone"] = config.backbone["name"]
     if bench.tasks is not None and len(stream) != bench.tasks:
         reasons["tasks"] = len(stream)
     first_weights = _first_weights(bench, config)

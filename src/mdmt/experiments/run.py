@@ -19,7 +19,7 @@ from mdmt.checkpoints import Checkpoints
 from mdmt.errors import Mistake, Stopped, go_on, summarise
 from mdmt.experiments.config import RunConfig, folder_of
 from mdmt.experiments.resolve import find_method, reduced, stream_for
-from mdmt.experiments.store import CHECKPOINT, MANIFESTS, RECORD, RunFolder
+from mdmt.experiments.store import CHECKPOINT, MANIFESTS, MODEL, RECORD, RunFolder
 from mdmt.experiments.tensorboard import write_events
 from mdmt.learner import Learner
 from mdmt.methods.base import Method
@@ -51,6 +51,8 @@ def run(
     """
     folder = RunFolder(folder_of(config, out))
     record = None if fresh else folder.finished_record
+    if record is not None:
+        folder.check_model(config)
     if record is None:
         with folder.lock():
             record = _learn(config, folder, fresh, every, events, on_step, on_image, warn)
@@ -102,6 +104,8 @@ def _learn(
         learned = learner.run(stream, on_step=after_step, checkpoint=checkpoints)
         record = {**learned.to_json(), "reduced": reduced(config, stream), "finished": True}
         snapshots = {name: tensor.numpy() for name, tensor in learner.recorder.snapshots.items()}
+        if config.keep_model:
+            learner.save(folder.path / MODEL)
         folder.finish(record, learner.recorder.step_log, snapshots)
         return record
 
@@ -115,7 +119,7 @@ def learner_for(config: RunConfig, method: Method | None = None) -> Learner:
     """A fresh learner as the config asks, or with another method."""
     backbone = backbones.make(config.backbone)
     if config.weights_file is not None:
-        backbones.load_imagenet(backbone, config.weights_file, config.seed)
+        backbones.load_first_weights(backbone, config.weights_file, config.seed)
     return Learner(
         backbone,
         method or find_method(config.method)(**config.arguments),
@@ -124,6 +128,7 @@ def learner_for(config: RunConfig, method: Method | None = None) -> Learner:
         batch=config.batch,
         epochs=config.epochs,
         optimiser=config.optimiser,
+        augment=config.augment,
         seed=config.seed,
         device=config.device,
     )

@@ -3,7 +3,7 @@
 A folder OUT/benchmark/method/<hash of the config>/<seed> holds `config.json` (all that is needed to run
 it again), `record.json` (what was measured), `steps.csv` (loss and gradient of each step in the log),
 `snapshots.safetensors`, while it is not finished `checkpoint/`, after a failure `failed.json` (why), and
-`tensorboard/` when that was asked for.
+`tensorboard/` and `model/` (the learner, for `Learner.load`) when they were asked for.
 
 Whatever lies there may be unfinished, damaged or not ours: nothing is trusted before it is checked, and
 nothing that a folder names is imported. Nothing here loads torch.
@@ -48,6 +48,7 @@ FAILED = "failed.json"
 LOCK = ".lock"
 CHECKPOINT = "checkpoint"
 EVENTS = "tensorboard"
+MODEL = "model"  # the learner when the run was over, where that was asked for
 MANIFESTS = ("state.json", "previous.json")  # of a checkpoint: the last, and the one before it
 
 T = TypeVar("T")
@@ -97,6 +98,11 @@ class RunFolder:
     def finished_at(self) -> datetime:
         """When the record was written."""
         return datetime.fromtimestamp((self.path / RECORD).stat().st_mtime)
+
+    def check_model(self, config: RunConfig) -> None:
+        """Refuse to read a finished run for its model where it kept none."""
+        if config.keep_model and not (self.path / MODEL).is_dir():
+            raise Mistake(f"{self} is finished and kept no model: --keep-model --fresh computes it once more")
 
     @property
     def record_so_far(self) -> dict[str, Any] | None:
@@ -241,7 +247,7 @@ class RunFolder:
 
     def clear(self) -> None:
         """Forget what a run left."""
-        for name in (CHECKPOINT, EVENTS):
+        for name in (CHECKPOINT, EVENTS, MODEL):
             shutil.rmtree(self.path / name, ignore_errors=True)
         for name in (RECORD, CONFIG, STEPS, SNAPSHOTS, FAILED):
             (self.path / name).unlink(missing_ok=True)

@@ -38,6 +38,8 @@ def sweep(
     queue: list[RunConfig] = []
     for folder, alike in asked.items():
         record = None if fresh else RunFolder(folder).finished_record
+        if record is not None:
+            RunFolder(folder).check_model(alike[0])
         if record is None:
             queue.append(alike[0])
         else:

@@ -76,7 +76,7 @@ def show_run(about: dict[str, Any], config: RunConfig, record: dict[str, Any] | 
     if about["state"] != "finished":
         console.print(Text(_progress(about)))
     if record is not None:
-        for part in _measurements(record, console.width):
+        for part in _measurements(config, record, console.width):
             console.print(part)
         memory = f"memory {size(record['memory_bytes'])}" if record["memory_bytes"] else "no memory"
         cost = [count("step", record["steps"]), f"{record['seconds']:.1f} s of learning", memory]
@@ -88,10 +88,10 @@ def show_run(about: dict[str, Any], config: RunConfig, record: dict[str, Any] | 
     console.print(Text(f"settings: {_settings(config, uses_memory)}"))
 
 
-def _measurements(record: dict[str, Any], width: int) -> list[Any]:
+def _measurements(config: RunConfig, record: dict[str, Any], width: int) -> list[Any]:
     parts: list[Any] = []
     if record.get("reduced"):
-        parts.append(Text(reduction(record["reduced"])))
+        parts.append(Text(reduction(record["reduced"], own_data=config.is_own_data)))
     cells = {name: mean_std([value]) for name, value in record["metrics"].items()}
     parts += [Text(""), metrics_table(cells)]
     after = [number for number, row in enumerate(record["accuracy"]) if any(a is not None for a in row)]

@@ -17,9 +17,29 @@ from mdmt.words import count, size
 NOTEBOOK = "* not in the paper's Table 1: from the public notebooks behind it"
 
 
-def reduction(reduced: dict[str, Any]) -> str:
-    """What makes runs less than the protocol, as a line."""
-    return "reduced, not the published protocol: " + ", ".join(f"{key} {value}" for key, value in reduced.items())
+def reduction(reduced: dict[str, Any], *, own_data: bool = False) -> str:
+    """What makes runs less than the protocol, or less than all of one's own data, as a line."""
+    what = "not all of the data" if own_data else "reduced, not the published protocol"
+    return f"{what}: " + ", ".join(f"{key} {value}" for key, value in reduced.items())
+
+
+def setup(rows: list[Row]) -> str:
+    """How one's own data were learned: what the rows have in common, and what those with a memory keep."""
+    parts = dict.fromkeys(part for row in rows for part in row.setup)
+    shared = [part for part in parts if all(part in row.setup for row in rows)]
+    kept = [part for part in parts if part.endswith(" kept") and part not in shared]
+    return ", ".join([*shared, *kept[:1]])
+
+
+def chance_line(rows: list[Row]) -> str | None:
+    """What to say of rows that have hardly learned; None where all have."""
+    near = [row for row in rows if row.is_near_chance]
+    if not near or near[0].chance is None:
+        return None
+    names = "" if len(rows) == 1 else f"{', '.join(row.label for row in near)}: "
+    more = ", or a network that knows images already (--weights imagenet)" if near[0].setup else ""
+    line = f"{names}near chance, which is {100 * near[0].chance:.1f} %: hardly anything was learned"
+    return f"{line}; try more epochs (--set epochs=N), another rate (--set lr=X){more}"
 
 
 def metrics_table(cells: Cells) -> Table:
@@ -98,8 +118,10 @@ def captions(rows: list[Row]) -> list[str]:
     reduced: dict[str, Any] = {}
     for row in rows:
         reduced |= row.reduced or {}
+    if rows[0].setup:
+        lines.append(setup(rows))
     if reduced:
-        lines.append(reduction(reduced))
+        lines.append(reduction(reduced, own_data=bool(rows[0].setup)))
     for row in rows:
         if row.seeds != seeds:
             lines.append(f"{row.label}: only seeds {', '.join(map(str, row.seeds))}")

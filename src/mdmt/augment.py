@@ -1,0 +1,58 @@
+"""Images that are seen a little differently each time: shifted and mirrored at random."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mdmt.errors import Mistake
+
+Augmentation = Literal["none", "crop-flip"]
+AUGMENTATIONS = ("none", "crop-flip")
+MARGIN = 8  # an image is shifted by up to an eighth of its side
+
+
+def check(name: str) -> Augmentation:
+    """Refuse what is not an augmentation."""
+    if name not in AUGMENTATIONS:
+        raise Mistake(f"augment={name!r}: must be one of {', '.join(AUGMENTATIONS)}")
+    return name  # type: ignore[return-value]
+
+
+def augment(kind: Augmentation, inputs: Tensor, generator: np.random.Generator) -> Tensor:
+    """Each image of a batch cropped at a random place, its borders mirrored outwards, and half of them flipped.
+
+    >>> picture = torch.arange(16).view(1, 1, 4, 4)
+    >>> augment("crop-flip", picture, np.random.default_rng(0)).shape
+    torch.Size([1, 1, 4, 4])
+    >>> augment("none", picture, np.random.default_rng(0)) is picture
+    True
+    """
+    if kind == "none":
+        return inputs
+    if inputs.ndim != 4:
+        raise Mistake(
+            f"augment={kind!r} is for images, (N, channels, height, width): inputs are {inputs.ndim}-dimensional"
+        )
+    count, _, height, width = inputs.shape
+    rows = _places(height, generator, count)
+    columns = _places(width, generator, count)
+    flipped = generator.random(count) < 0.5
+    columns[flipped] = columns[flipped, ::-1]
+    images = torch.arange(count)[:, None, None]
+    # Indices around the slice put the channels last; they go back to their place.
+    picked = inputs[images, :, torch.from_numpy(rows)[:, :, None], torch.from_numpy(columns)[:, None, :]]
+    return picked.permute(0, 3, 1, 2)
+
+
+def _places(size: int, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
+    """For each image, the rows (or columns) that a crop reads, mirrored at the border."""
+    most = size // MARGIN
+    shifts = generator.integers(-most, most + 1, count)
+    places = np.abs(np.arange(size)[None, :] + shifts[:, None])
+    mirrored: NDArray[np.int64] = np.minimum(places, 2 * (size - 1) - places)
+    return mirrored

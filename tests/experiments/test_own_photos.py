@@ -1,0 +1,98 @@
+"""A person's own images: settings for a few hundred of them, another network, what is said, and the model kept."""
+
+import json
+
+import pytest
+import torch
+
+import mdmt
+from mdmt import backbones
+from mdmt.cli.app import main
+from mdmt.experiments.resolve import resolve
+from mdmt.experiments.run import learner_for
+from support.helpers import mistake
+from support.photos import photos
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("MDMT_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def place(tmp_path):
+    return str(photos(tmp_path / "mine"))
+
+
+def learn(place, tmp_path, *more):
+    small = ["--image-size", "8", "--set", "epochs=1", "--backbone", "reduced_resnet18[width=2]"]
+    return main(["run", "folder", "--data", place, "--out", str(tmp_path / "runs"), *small, "--quiet", *more])
+
+
+def test_own_photos_are_seen_often_and_a_little_differently(place):
+    config = resolve("folder", data=place)
+    assert (config.epochs, config.augment) == (20, "crop-flip")
+    assert config.arguments["reference_batch"] == 13  # a quarter of 13 examples of 4 classes
+    assert resolve("folder", data=place, settings={"reference_batch": "7"}).arguments["reference_batch"] == 7
+    assert resolve("split-cifar").augment == "none"
+    assert learner_for(config).augment == "crop-flip"
+    assert "permuted-digits has no images" in mistake(resolve, "permuted-digits", settings={"augment": "crop-flip"})
+
+
+def test_another_network(place):
+    config = resolve("folder", data=place, backbone="resnet18[width=8]")
+    assert config.backbone == {"name": "resnet18", "arguments": {"channels": 3, "width": 8, "norm_start": "fast"}}
+    assert resolve("split-digits", backbone="resnet18").backbone["arguments"]["channels"] == 1
+    assert resolve("split-cifar", backbone="resnet18").hash != resolve("split-cifar").hash
+    for text, message in (("vgg", "must be one of reduced_resnet18, resnet18"), ("resnet18[depth=3]", "takes width=N")):
+        assert message in mistake(resolve, "folder", data=place, backbone=text)
+    assert "has no images" in mistake(resolve, "permuted-mnist", backbone="resnet18")
+
+
+def test_first_weights_of_any_image_benchmark(place, tmp_path):
+    own = backbones.reduced_resnet18(width=4)
+    own.draw(torch.Generator().manual_seed(5))
+    torch.save(own.state_dict(), tmp_path / "own.pth")
+    weights = str(tmp_path / "own.pth")
+    config = resolve("folder", data=place, backbone="reduced_resnet18[width=4]", weights=weights)
+    assert torch.equal(learner_for(config).backbone.conv.weight, own.conv.weight)
+    assert resolve("split-cifar", weights=weights).backbone["name"] == "resnet18"
+    wider = resolve("folder", data=place, backbone="reduced_resnet18[width=5]", weights=weights)
+    assert "the network is another" in mistake(learner_for, wider)
+    torch.save({"a": torch.zeros(1)}, weights)
+    assert "it is not a state dict of reduced_resnet18" in mistake(learner_for, wider)
+
+
+def test_the_header_says_how_and_nothing_is_called_reduced(place, tmp_path, capsys):
+    assert learn(place, tmp_path, "--tasks", "1") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "reduced_resnet18 from scratch, 8 px, 1 epoch, 13 examples a class kept"
+    assert lines[2] == "not all of the data: tasks 1"
+    assert "reduced," not in "\n".join(lines)
+    assert main(["runs", "list", str(tmp_path / "runs")]) == 0
+    (run,) = tmp_path.glob("runs/folder/*/*/1234")
+    assert main(["runs", "show", str(run)]) == 0
+    assert "reduced," not in capsys.readouterr().out
+
+
+def test_accuracy_near_chance_is_said(place, tmp_path, capsys):
+    assert learn(place, tmp_path, "--tasks", "1") == 0
+    capsys.readouterr()
+    (path,) = tmp_path.glob("runs/folder/*/*/1234/record.json")
+    record = json.loads(path.read_text())
+    for accuracy, is_near in ((0.5, True), (0.56, True), (0.6, False)):
+        path.write_text(json.dumps({**record, "accuracy": [[accuracy]]}))
+        assert learn(place, tmp_path, "--tasks", "1") == 0
+        assert ("near chance, which is 50.0 %" in capsys.readouterr().out) is is_near
+
+
+def test_the_model_is_kept(place, tmp_path, capsys):
+    assert learn(place, tmp_path) == 0
+    assert learn(place, tmp_path, "--keep-model") == 2
+    assert "kept no model: --keep-model --fresh" in capsys.readouterr().err
+    assert learn(place, tmp_path, "--keep-model", "--fresh") == 0
+    (run,) = tmp_path.glob("runs/folder/*/*/1234")
+    learner = mdmt.Learner.load(run / "model")
+    assert [task.name for task in learner.tasks] == ["birds", "fish"]
+    assert learner.model.sha256() == json.loads((run / "record.json").read_text())["weights_sha256"]
+    assert learn(place, tmp_path, "--keep-model") == 0
