@@ -33,7 +33,8 @@ ImageSize = Annotated[
 ]
 Subset = Annotated[int | None, typer.Option(min=1, metavar="N", help="Use at most N training examples per task.")]
 Backbone = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Another network of images: resnet18, 'resnet18[width=32]', ...")
+    str | None,
+    typer.Option(metavar="NAME", help="Another network of images: resnet18 or 'reduced_resnet18[width=32]'."),
 ]
 Weights = Annotated[
     str | None,
