@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from mdmt.experiments.presets import cells
+from mdmt.experiments.presets import cells, preset
 from mdmt.experiments.resolve import resolve
 
 BENCHMARKS = ("permuted-mnist", "split-cifar", "split-cub", "split-awa")
