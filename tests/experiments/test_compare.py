@@ -271,7 +271,7 @@ def test_nothing_finished_is_exit_code_2(tmp_path, capsys):
     [
         (["no-such"], "benchmark 'no-such' is not one of permuted-digits"),
         (["--methods", "van,no-such"], "method 'no-such' is not one of joint, van"),
-        (["--methods", " , "], "write it as all or as a list"),
+        (["--methods", " , "], "write it as all, as paper, or as a list"),
         (["--methods", "van,mdmt-r[scale"], "name[key=value,...]"),
         (["--methods", "van,ewc", "--set", "scale=3"], "'scale' is unknown; these methods take batch, epochs, heads"),
         (["--methods", "mdmt-r[scale=2],mdmt-r[scale=3],van", "--set", "scale=4"], "each has its own"),

@@ -7,6 +7,7 @@ import torch
 
 from mdmt import memory
 from mdmt.checks import CHECKS, KINDS, Trial, check_method, outcome, the_end_of_a_task_leaves_the_network_alone
+from mdmt.experiments.resolve import split_methods
 from mdmt.methods import ER, EWC, MDMTR, METHODS, VAN, Buffer, Method
 from mdmt.tasks import Batch
 
@@ -17,7 +18,8 @@ ANCHORED = [name for name, method in METHODS.items() if method.kind == "regulari
 SETTINGS = {
     "ewc": {"window": 3, "strength": 50.0}, "mas": {"strength": 0.1}, "rwalk": {"window": 3}, "pi": {"strength": 0.1},
     "mer": {"replay": 1, "beta": 0.5, "gamma": 0.5}, "a-gem": {"reference_batch": 12}, "er": {"reference_batch": 12},
-    "mega": {"reference_batch": 12}, "mdmt-r": {"reference_batch": 12},
+    "mega": {"reference_batch": 12}, "mdmt-r": {"reference_batch": 12}, "der++": {"reference_batch": 12},
+    "er-ace": {"reference_batch": 12},
 }  # fmt: skip
 
 
@@ -212,5 +214,8 @@ def test_every_method_says_what_it_is():
         copy.deepcopy(made)
 
 
-def test_the_twelve_rows_of_table_1():
-    assert NAMES == ["joint", "van", "ewc", "mas", "rwalk", "pi", "mer", "gem", "a-gem", "er", "mega", "mdmt-r"]
+def test_the_twelve_rows_of_table_1_and_two_newer_ones():
+    table_1 = ["joint", "van", "ewc", "mas", "rwalk", "pi", "mer", "gem", "a-gem", "er", "mega", "mdmt-r"]
+    assert [*table_1, "der++", "er-ace"] == NAMES
+    assert split_methods("paper") == table_1
+    assert split_methods("all") == NAMES

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from examples.der import DERPP
-from examples.er_ace import ERACE
 
 import mdmt
 from mdmt import memory
 from mdmt.cli.app import main
 from mdmt.experiments.resolve import resolve
-from mdmt.methods import VAN
+from mdmt.methods import DERPP, ERACE, VAN
 from support.helpers import small_stream
 
 ROOT = Path(__file__).parents[2]
@@ -65,18 +63,6 @@ def test_the_guides_tests_pass(guide):
     exec(compile(TEST, "the guide's tests", "exec"), names)
     names["test_strength_0_is_plain_rehearsal"]()
     names["test_the_battery"]()
-
-
-@pytest.mark.parametrize(
-    ("folder", "method"), [("", "examples.der:DERPP"), ("examples", "der:DERPP"), ("", "examples.er_ace:ERACE")]
-)
-def test_the_examples_run_by_name(folder, method, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(ROOT / folder)
-    monkeypatch.setattr(sys, "path", ["", *sys.path])
-    small = ["--tasks", "2", "--set", "reference_batch=4", "--set", "batch=40", "--set", "memory=5"]
-    assert main(["run", "split-digits", "--method", method, *small, "--out", str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["method"] == method
-    assert main(["run", "split-digits", "--method", f"{method}[reference_batch=0]", "--out", str(tmp_path)]) == 2
 
 
 def learner_of(method, seed=3, kind="mlp", **more):

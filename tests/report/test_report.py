@@ -75,7 +75,7 @@ def test_methods_stand_in_the_papers_order_and_seeds_in_theirs(out):
     found = only(out)
     assert [entry.label for entry in found.entries] == ["joint", "van", "mdmt-r"]
     assert [run.config.seed for run in found.entries[1].runs] == [1234, 1235]
-    assert tuple(METHODS) == paper.METHODS
+    assert tuple(METHODS) == paper.METHODS + paper.NEWER
     assert set(METHODS) == set(style.METHODS)
 
 
@@ -325,9 +325,9 @@ def test_what_is_wrong_with_a_published_row_stands_on_the_page(tmp_path):
 
 
 def test_styles_differ_in_more_than_colour(tmp_path):
-    twelve = list(style.METHODS.values())
-    assert len({one.marker for one in twelve}) == 12
-    assert len({(one.colour, one.line) for one in twelve}) == 12
+    known = list(style.METHODS.values())
+    assert len({one.marker for one in known}) == 14
+    assert len({(one.colour, one.line) for one in known}) == 14
     for variant in ("van", "van[lr=0.1]", "van[lr=0.2]"):
         leave(tmp_path, variant)
     found = style.styles([only(tmp_path)])

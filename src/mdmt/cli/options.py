@@ -18,7 +18,9 @@ Benchmark = Annotated[str, typer.Argument(help="What to learn: see `mdmt list be
 Method = Annotated[
     str, typer.Option(metavar="METHOD", help="A method, a variant such as 'mdmt-r[distance=none]', or module:Class.")
 ]
-Methods = Annotated[str, typer.Option(metavar="LIST", help="all, or a list such as van,er,'mdmt-r[distance=none]'.")]
+Methods = Annotated[
+    str, typer.Option(metavar="LIST", help="all, paper (Table 1), or a list such as van,er,'mdmt-r[distance=none]'.")
+]
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Number of seeds, one run each.")]
 Seed = Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")]
 Tasks = Annotated[int | None, typer.Option(metavar="N", help="Number of tasks instead of the benchmark's own.")]

@@ -46,6 +46,11 @@ WINDOW = {MNIST: 10, CIFAR: 50, CUB: 50, AWA: 50}
 MEMORY = {MNIST: 25, CIFAR: 13, CUB: 5, AWA: 20}
 POLICY = {MNIST: "Ring", CIFAR: "Ring", CUB: "AtTaskEnd", AWA: "AtTaskEnd"}
 REFERENCE_BATCH = {MNIST: 256, CIFAR: 256, CUB: 128, AWA: 128}
+RESERVOIR: dict[str, dict[str, Any]] = {
+    "policy": dict.fromkeys(PUBLISHED, "Reservoir"),
+    "memory": MEMORY,
+    "reference_batch": REFERENCE_BATCH,
+}
 
 
 def in_scripts_of(benchmarks: tuple[str, ...], values: dict[str, Any]) -> Row:
@@ -114,6 +119,9 @@ OWN: dict[str, dict[str, Row]] = {
         "reference_batch": in_scripts_of((MNIST, CIFAR), REFERENCE_BATCH),
     },
     "mega": {"lr": by_benchmark("script", LR)},
+    "der++": {key: by_benchmark("ours", values) for key, values in RESERVOIR.items()}
+    | {"alpha": everywhere("ours", 0.3), "beta": everywhere("ours", 1.0)},
+    "er-ace": {key: by_benchmark("ours", values) for key, values in RESERVOIR.items()},
     "mdmt-r": {
         "lr": by_benchmark("published", LR),
         "task_margin": by_benchmark("published", {MNIST: 0.1, CIFAR: 0.1, CUB: 0.4, AWA: 0.2}),
@@ -216,13 +224,18 @@ def preset(benchmark: str, method: str) -> dict[str, Any]:
 LR_SPACE = Cell((0.001, 0.003, 0.01, 0.03, 0.1, 0.3), "ours")
 STRENGTH_SPACE = Cell((0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), "ours")
 SPACES: dict[str, dict[str, Cell]] = {
-    **{method: {"lr": LR_SPACE} for method in ("joint", "van", "a-gem", "er", "mega")},
+    **{method: {"lr": LR_SPACE} for method in ("joint", "van", "a-gem", "er", "mega", "er-ace")},
     **{method: {"lr": LR_SPACE, "strength": STRENGTH_SPACE} for method in ("ewc", "mas", "rwalk", "pi")},
     "gem": {"lr": LR_SPACE, "margin": Cell((0.0, 0.25, 0.5, 1.0), "ours")},
     "mer": {
         "lr": LR_SPACE,
         "beta": Cell((0.03, 0.1, 0.3, 1.0), "ours"),
         "gamma": Cell((0.1, 0.3, 1.0), "ours"),
+    },
+    "der++": {
+        "lr": LR_SPACE,
+        "alpha": Cell((0.1, 0.3, 1.0), "ours"),
+        "beta": Cell((0.3, 1.0, 3.0), "ours"),
     },
     "mdmt-r": {
         "task_margin": Cell((0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), "published"),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Literal, get_origin, get_type_hints
 
 import mdmt.benchmarks as benchmarks
+import mdmt.experiments.paper as paper
 import mdmt.memory as memory
 from mdmt.augment import check as check_augmentation
 from mdmt.data.fetch import fetch_weights
@@ -336,7 +337,7 @@ def convert(key: str, value: Any, hint: Any) -> Any:
 
 
 def split_methods(text: str) -> list[str]:
-    """A list of methods, cut at the commas outside of brackets; `all` is the twelve of Table 1.
+    """A list of methods, cut at the commas outside of brackets; `all` is those of the package, `paper` those of Table 1.
 
     >>> split_methods("mdmt-r[distance=none,scale=20], er")
     ['mdmt-r[distance=none,scale=20]', 'er']
@@ -349,12 +350,15 @@ def split_methods(text: str) -> list[str]:
             items.append("")
         else:
             items[-1] += letter
+    groups = {"all": list(METHODS), "paper": list(paper.METHODS)}
     names: list[str] = []
     for item in items:
         if item.strip():
-            names += METHODS if item.strip() == "all" else [item.strip()]
+            names += groups.get(item.strip(), [item.strip()])
     if not names:
-        raise Mistake(f"--methods {text!r}: write it as all or as a list such as van,er,'mdmt-r[distance=none]'")
+        raise Mistake(
+            f"--methods {text!r}: write it as all, as paper, or as a list such as van,er,'mdmt-r[distance=none]'"
+        )
     return list(dict.fromkeys(names))
 
 

@@ -1,10 +1,12 @@
-"""The twelve methods of Table 1, one short file each."""
+"""The twelve methods of Table 1 and two that are newer, one short file each."""
 
 from __future__ import annotations
 
 from mdmt.methods.agem import AGEM
 from mdmt.methods.base import Buffer, Method, Rehearsal, setting
+from mdmt.methods.der import DERPP
 from mdmt.methods.er import ER
+from mdmt.methods.er_ace import ERACE
 from mdmt.methods.ewc import EWC
 from mdmt.methods.gem import GEM
 from mdmt.methods.joint import Joint
@@ -17,10 +19,10 @@ from mdmt.methods.rwalk import RWalk
 from mdmt.methods.van import VAN
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (Joint, VAN, EWC, MAS, RWalk, PI, MER, GEM, AGEM, ER, MEGA, MDMTR)
+    method.name: method for method in (Joint, VAN, EWC, MAS, RWalk, PI, MER, GEM, AGEM, ER, MEGA, MDMTR, DERPP, ERACE)
 }
 
 __all__ = [
-    "AGEM", "ER", "EWC", "GEM", "MAS", "MDMTR", "MEGA", "MER", "METHODS", "PI", "VAN",
+    "AGEM", "DERPP", "ER", "ERACE", "EWC", "GEM", "MAS", "MDMTR", "MEGA", "MER", "METHODS", "PI", "VAN",
     "Buffer", "Joint", "Method", "RWalk", "Rehearsal", "setting",
 ]  # fmt: skip

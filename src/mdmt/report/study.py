@@ -17,7 +17,7 @@ from mdmt.errors import Mistake
 from mdmt.experiments.comparison import Row, row_of
 from mdmt.experiments.config import RunConfig
 from mdmt.experiments.measurements import Snapshots
-from mdmt.experiments.paper import METHODS
+from mdmt.experiments.paper import METHODS, NEWER
 from mdmt.experiments.store import CONFIG, RunFolder, State
 from mdmt.metrics import BETA
 from mdmt.words import count, printable
@@ -198,6 +198,7 @@ def _study(entries: dict[tuple[str, str], dict[int, Run]]) -> Study:
 
 
 def _place(entry: Entry) -> tuple[int, str]:
-    """The paper's methods come in its order, all others after them."""
-    number = METHODS.index(entry.method) if entry.method in METHODS else len(METHODS)
+    """The paper's methods come in its order, then the newer ones, then all others."""
+    known = METHODS + NEWER
+    number = known.index(entry.method) if entry.method in known else len(known)
     return number, entry.label

@@ -56,9 +56,11 @@ METHODS = {  # one that is not here gets one of the others
     "er": Style(PINK, "-", "X"),
     "mega": Style(BLUE, "-", "s"),
     "mdmt-r": Style(RED, "-", "o"),
+    "der++": Style(AMBER, "--", "p"),
+    "er-ace": Style(RED, "--", "d"),
 }
 LINES: tuple[Line, ...] = ("-.", ":")
-OTHERS = [Style(colour, line, marker) for line in LINES for marker in "dp8" for colour in COLOURS]
+OTHERS = [Style(colour, line, marker) for line in LINES for marker in "8H" for colour in COLOURS]
 
 
 def styles(studies: list[Study]) -> dict[str, Style]:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 import mdmt.metrics as metrics
 from mdmt.experiments.comparison import Cells, Row
+from mdmt.experiments.paper import NEWER
 from mdmt.experiments.ranking import ranking
 from mdmt.metrics import Metric
 from mdmt.report.text import BOLD, NOTE_MARK, Block, Grid, Strong, format_metric
@@ -73,6 +74,9 @@ def footnotes(rows: list[Row]) -> list[str]:
     for row, value in zip(rows, values, strict=True):
         if "note" in value:
             lines.append(f"{NOTE_MARK} {row.label}: {value['note']}")
+    newer = dict.fromkeys(row.method for row in rows if row.method in NEWER)
+    if newer:
+        lines.append(f"newer than the paper: {', '.join(newer)}")
     return lines
 
 

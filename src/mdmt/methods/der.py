@@ -1,7 +1,4 @@
-"""DER++ (Buzzega et al., 2020): hold the memory's logits where they were when its examples were stored.
-
-Run it: `mdmt run split-digits --method examples.der:DERPP --set alpha=0.5`
-"""
+"""DER++ (Buzzega et al., 2020): hold the memory's logits where they were when its examples were stored."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from mdmt.methods import Rehearsal, setting
+from mdmt.methods.base import Rehearsal, setting
 from mdmt.tasks import Batch
 
 
@@ -22,6 +19,7 @@ class DERPP(Rehearsal):
     use then. Cross entropy is among the classes of the own head, as for most methods here.
     """
 
+    name, source = "der++", "Buzzega et al., 2020"
     policy = "Reservoir"
     stores_features = True
     alpha: float = setting(default=0.3, least=0.0)

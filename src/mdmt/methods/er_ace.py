@@ -1,7 +1,4 @@
-"""ER-ACE (Caccia et al., 2022): new examples leave the scores of old classes alone.
-
-Run it: `mdmt run split-digits --method examples.er_ace:ERACE --set heads=shared`
-"""
+"""ER-ACE (Caccia et al., 2022): new examples leave the scores of old classes alone."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mdmt.losses import cross_domain_softmax
-from mdmt.methods import Rehearsal
+from mdmt.methods.base import Rehearsal
 from mdmt.tasks import Batch
 
 
@@ -22,6 +19,7 @@ class ERACE(Rehearsal):
     Examples of the memory compete among all classes seen so far.
     """
 
+    name, source = "er-ace", "Caccia et al., 2022"
     policy = "Reservoir"
     incoming = None  # the new mini-batch while its gradient is computed
 

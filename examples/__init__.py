@@ -1,1 +1,0 @@
-"""Methods that are not in the package, each in one short file."""
