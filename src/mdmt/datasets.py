@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from mdmt.arrays import read_input
 from mdmt.errors import Mistake
 
 
@@ -19,7 +19,7 @@ def gather(where: str, dataset: Any) -> tuple[Tensor, list[Any]]:
     for number, item in enumerate(_items(dataset)):
         if not isinstance(item, (tuple, list)) or len(item) != 2:
             raise Mistake(f"{where}: item {number} is not an (input, label) pair")
-        inputs.append(_tensor(f"{where}: item {number}", item[0]))
+        inputs.append(read_input(f"{where}: item {number}", item[0]))
         labels.append(_label(f"{where}: item {number}", item[1]))
         first = inputs[0]
         if inputs[-1].shape != first.shape or inputs[-1].dtype != first.dtype:
@@ -35,20 +35,6 @@ def _items(dataset: Any) -> Iterator[Any]:
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
         return (dataset[i] for i in range(len(dataset)))
     return iter(dataset)
-
-
-def _tensor(where: str, value: Any) -> Tensor:
-    """Convert an input to a tensor; a PIL image to uint8 with its channels first."""
-    if isinstance(value, Tensor):
-        return value
-    image = hasattr(value, "getbands")
-    try:
-        tensor = torch.from_numpy(np.array(value))  # a copy: the data set may reuse its memory
-    except (TypeError, ValueError):
-        raise Mistake(f"{where}: its input is a {type(value).__name__}, not numbers or an image") from None
-    if image:
-        tensor = tensor[None] if tensor.ndim == 2 else tensor.permute(2, 0, 1)
-    return tensor
 
 
 def _label(where: str, value: Any) -> Any:

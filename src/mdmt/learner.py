@@ -17,6 +17,7 @@ import mdmt.augment as augmentation
 import mdmt.backbones as backbones
 import mdmt.checkpoints as checkpoints
 import mdmt.memory as memories
+from mdmt.arrays import first_not_finite, read_inputs
 from mdmt.batches import indices, needs_two, refuse_single_examples, steps_in_epoch
 from mdmt.checkpoints import Checkpoints
 from mdmt.errors import Mistake
@@ -210,10 +211,9 @@ class Learner:
 
     def features(self, x: Any) -> Tensor:
         """The feature vector of each input."""
-        inputs = torch.as_tensor(x)
-        inputs = inputs.float() if inputs.dtype == torch.float64 else inputs
+        inputs = read_inputs("inputs", x)
         self.model.check_inputs("inputs", inputs)
-        if inputs.dtype.is_floating_point and not bool(torch.isfinite(inputs).all()):
+        if first_not_finite(inputs) is not None:
             raise Mistake("inputs have NaN or infinite values; remove or repair them")
         return self.model.embed(inputs)
 

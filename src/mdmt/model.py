@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mdmt.arrays import RowView
 from mdmt.backbones import Backbone, uniform_rows
 from mdmt.errors import Mistake
-from mdmt.tasks import RowView
 
 CHUNK = 2**22  # numbers in one batch of inputs when nothing is trained
 
@@ -113,7 +113,7 @@ class Model:
         self.outputs = max(self.outputs, int((self.head_of_class >= 0).sum()))
         return free[:count]
 
-    def check_inputs(self, whose: str, inputs: Tensor) -> None:
+    def check_inputs(self, whose: str, inputs: Tensor | RowView) -> None:
         """Refuse inputs of another shape or type than those learned from."""
         if (list(inputs.shape[1:]), str(inputs.dtype)) != self.input:
             raise Mistake(
@@ -151,7 +151,7 @@ class Model:
         """The gradient of a loss in all parameters, as one new vector along `flat`."""
         return torch.cat([self._flatten(g) for g in torch.autograd.grad(loss, self.leaves, materialize_grads=True)])
 
-    def embed(self, inputs: Tensor) -> Tensor:
+    def embed(self, inputs: Tensor | RowView) -> Tensor:
         """Feature vectors of raw inputs in evaluation mode, in chunks of a size that is quick and fits."""
         with self.evaluating():
             pieces = [self.features(inputs[i].to(self.flat.device)) for i in chunks(inputs)]

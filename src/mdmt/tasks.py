@@ -12,48 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+import mdmt.maps as maps
+from mdmt.arrays import RowView as RowView
+from mdmt.arrays import first_not_finite, read_inputs, read_labels
 from mdmt.errors import Mistake
 
 View = Callable[[Tensor], Tensor]
 HeadKind = Literal["shared", "per-task"]
-
-
-@dataclass(frozen=True)
-class RowView:
-    """Some rows of a larger tensor, such as a memory map: read when they are asked for, never copied as a whole.
-
-    >>> rows = RowView(torch.tensor([[0], [10], [20], [30]]), torch.tensor([3, 1]))
-    >>> rows.shape, rows[torch.tensor([1])].tolist()
-    (torch.Size([2, 1]), [[10]])
-    """
-
-    base: Tensor
-    index: Tensor
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def __getitem__(self, index: Tensor | slice | int) -> Tensor:
-        return self.base[self.index[index]]
-
-    def tensor(self) -> Tensor:
-        """All of them, copied."""
-        return self.base[self.index]
-
-    @property
-    def shape(self) -> torch.Size:
-        """As if it were a tensor of its own."""
-        return torch.Size((len(self.index), *self.base.shape[1:]))
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return self.base.ndim
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The kind of numbers."""
-        return self.base.dtype
 
 
 @dataclass(frozen=True)
@@ -131,14 +96,18 @@ class Task:
         view: View | None = None,
     ) -> None:
         self.name, self.view = name, view
-        names, which = _coded(f"task {name!r}", y)
+        names, which = read_labels(f"task {name!r}, training examples", y)
         if not len(which):
             raise Mistake(f"task {name!r} is empty: it has no training examples")
         self.classes = tuple(sorted(names, key=_order)) if classes is None else tuple(classes)
         if len(set(self.classes)) < len(self.classes):
             raise Mistake(f"task {name!r}: a class is listed twice in {list(self.classes)}")
         self.train = self._examples("training", x, names, which)
-        self.test = None if test is None else self._examples("test", test[0], *_coded(f"task {name!r}", test[1]))
+        self.test = (
+            None
+            if test is None
+            else self._examples("test", test[0], *read_labels(f"task {name!r}, test examples", test[1]))
+        )
         if self.test is not None and self.test.inputs.shape[1:] != self.train.inputs.shape[1:]:
             raise Mistake(
                 f"task {name!r}: training inputs have shape {tuple(self.train.inputs.shape[1:])}, "
@@ -168,6 +137,7 @@ class Task:
         if examples is None:
             raise Mistake(f"task {self.name!r} has no test examples")
         inputs = examples.inputs[index]
+        maps.after_gathering(inputs.nbytes)
         return inputs if self.view is None else self.view(inputs)
 
     @property
@@ -186,20 +156,16 @@ class Task:
     def _examples(self, kind: str, x: Any, names: list[Hashable], which: NDArray[np.int64]) -> Examples:
         """Check the inputs, and turn labels, given as `names[which]`, into positions in the task's classes."""
         where = f"task {self.name!r}, {kind} examples"
-        inputs = x if isinstance(x, RowView) else torch.as_tensor(x)
-        if isinstance(inputs, Tensor) and inputs.dtype == torch.float64:
-            inputs = inputs.float()
+        inputs = read_inputs(where, x)
         if inputs.dtype != torch.uint8 and not inputs.dtype.is_floating_point:
             raise Mistake(f"{where}: inputs must be uint8 (pixels 0 to 255) or float, not {inputs.dtype}; convert them")
         if inputs.ndim < 2 or len(inputs) != len(which):
             raise Mistake(
                 f"{where}: inputs of shape {tuple(inputs.shape)} for {len(which)} labels; one input per label is needed"
             )
-        if inputs.dtype.is_floating_point:
-            values = inputs.tensor() if isinstance(inputs, RowView) else inputs
-            if not bool(torch.isfinite(values).all()):
-                bad = int((~torch.isfinite(values)).flatten(1).any(1).nonzero()[0])
-                raise Mistake(f"{where}: example {bad} has NaN or infinite values; remove or repair it")
+        bad = first_not_finite(inputs)
+        if bad is not None:
+            raise Mistake(f"{where}: example {bad} has NaN or infinite values; remove or repair it")
         position = {c: i for i, c in enumerate(self.classes)}
         unknown = next((n for n in names if n not in position), None)
         if unknown is not None:
@@ -218,29 +184,6 @@ class Pool(Task):
     def parts(self) -> Sequence[Task]:
         """The tasks of the pool."""
         return self.tasks
-
-
-def _coded(where: str, y: Any) -> tuple[list[Hashable], NDArray[np.int64]]:
-    """Labels as the distinct ones, and which of them each example has.
-
-    They become plain Python values, so that they compare, hash and save alike wherever they came from.
-    """
-    if isinstance(y, Tensor):
-        y = y.detach().cpu().numpy()
-    if not isinstance(y, list):
-        y = np.asarray(y)
-        if y.ndim != 1:
-            raise Mistake(f"{where}: labels of shape {y.shape}; one class per example is needed")
-        if y.dtype.kind in "iub":
-            distinct, which = np.unique(y, return_inverse=True)
-            return distinct.tolist(), which.astype(np.int64, copy=False)
-        y = y.tolist()
-    number: dict[Hashable, int] = {}
-    try:
-        codes = [number.setdefault(v.item() if hasattr(v, "item") else v, len(number)) for v in y]
-    except (TypeError, ValueError, RuntimeError):
-        raise Mistake(f"{where}: a label is neither a number nor a name; one class per example is needed") from None
-    return list(number), np.array(codes, np.int64)
 
 
 def _order(name: Hashable) -> tuple[str, Any]:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
@@ -27,6 +26,7 @@ from torch import Tensor
 from mdmt.data.sources import cache_folder
 from mdmt.errors import Mistake
 from mdmt.files import lock, write_json
+from mdmt.maps import map_file
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
 FORMAT = 1
@@ -117,7 +117,7 @@ def load_images(
     if broken and not skip_broken:
         raise BrokenImages(list(broken.values()))
     # A private map: the pages are those of the file, and a stray write does not reach it.
-    flat = torch.from_file(str(pixels), shared=False, size=total, dtype=torch.uint8)
+    flat = map_file(pixels, total)
     return Images(flat.view(-1, 3, size, size), int(facts["enlarged"]), broken)
 
 
