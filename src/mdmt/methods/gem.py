@@ -14,8 +14,10 @@ from mdmt.tasks import Batch
 class GEM(Method):
     """Gradient episodic memory: the vector nearest to g that makes no obtuse angle with any past task's gradient.
 
-    One gradient per past task, on all that the memory holds of it. `margin` is the original's memory strength: the dual
-    variables are at least that, which pulls the update towards the past. Its program adds 1e-3 to the diagonal of the Gram
+    One gradient per past task, on all that the memory holds of it. The original keeps the last examples
+    of a task, whatever their classes (`--set policy=TaskRing`); here it shares the other methods' memory,
+    so many of each class. `margin` is the original's memory strength: the dual variables are at least
+    that, which pulls the update towards the past. Its program adds 1e-3 to the diagonal of the Gram
     matrix, for its solver's sake; ours takes singular matrices as they are.
     """
 
