@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import platform
+import subprocess
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +73,29 @@ def versions() -> dict[str, str]:
     import numpy
     import torch
 
+    found = commit()
     return {
         "mdmt": importlib.metadata.version("mdmt"),
+        **({} if found is None else {"commit": found}),
         "torch": str(torch.__version__),
         "numpy": numpy.__version__,
         "python": platform.python_version(),
         "cpu": f"{processor()}, {torch.backends.cpu.get_cpu_capability()}",
     }
+
+
+@cache
+def commit(package: Path = Path(__file__).parent) -> str | None:
+    """The commit of the package, with "-dirty" where its files differ from it; None where it is not in a repository."""
+    git = ["git", "-C", str(package)]
+    tracked = [*git, "ls-files", "--error-unmatch", "__init__.py"]  # an environment inside another project is not
+    described = [*git, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        for command in (tracked, described):
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
 
 
 def processor() -> str:
