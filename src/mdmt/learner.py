@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,35 +17,63 @@ import mdmt.augment as augmentation
 import mdmt.backbones as backbones
 import mdmt.checkpoints as checkpoints
 import mdmt.memory as memories
-from mdmt.arrays import first_not_finite, read_inputs
+from mdmt.arguments import backbone_of, device_of, memory_of, method_of, stream_of, task_of, whole_number
 from mdmt.batches import indices, needs_two, refuse_single_examples, steps_in_epoch
 from mdmt.checkpoints import Checkpoints
 from mdmt.errors import Mistake
 from mdmt.heads import Heads, LearnedTask
-from mdmt.memory import Memory, Ring
-from mdmt.methods import MDMTR, METHODS
+from mdmt.memory import Memory
+from mdmt.methods import METHODS
 from mdmt.methods.base import Method
 from mdmt.model import Model, Normalisation, Optimiser, count_features
+from mdmt.predictions import Predictor
+from mdmt.progress import step_bar
 from mdmt.record import Record
-from mdmt.recorder import Recorder, best
+from mdmt.recorder import Recorder
 from mdmt.tasks import Batch, HeadKind, Stream, Task
+from mdmt.words import call_text, count
 
 OnStep = Callable[["Learner"], None]
 
 
-class Learner:
+class Learner(Predictor):
     """A network that learns task after task.
 
-    `backbone` is any module that maps inputs to feature vectors. `optimiser` names one of `torch.optim`. `heads`,
-    `outputs`, `scale`, `mean` and `per_class` are what `Stream` says of them, and are taken from the stream by `run`.
+    backbone
+        any `torch.nn.Module` that maps inputs to feature vectors, such as `mdmt.backbones.mlp(784)`
+    method
+        how it learns: `mdmt.ER(reference_batch=64)`, a class or a name ("er") with its usual settings; None: MDMT-R
+    memory
+        what is kept of earlier tasks, where the method uses it: `mdmt.memory.Ring(per_class=25)` (None: this one),
+        `Reservoir(size)`, `AtTaskEnd(per_class)`
+    lr, batch, epochs
+        learning rate, examples in a mini-batch, passes over each task
+    optimiser, optimiser_arguments
+        a class of `torch.optim` by its name, and what it takes besides the learning rate
+    heads
+        "per-task": each task has its own classes; "shared": one head, where equal labels are one class
+    outputs
+        classes in all tasks, where it is known; the head grows by itself
+    scale, mean
+        done to every input: x * scale - mean; None: pixels (uint8) are divided by 255, floats stay
+    per_class
+        accuracy is the mean of the classes' accuracies
+    augment
+        "crop-flip" shifts and mirrors images at random, anew each time
+    seed
+        decides the first weights, the order of examples and what the memory draws: same seed, same bits
+    device
+        where it computes: "cpu", "cuda", "cuda:1", "mps"
+
+    `run` takes heads, outputs, scale, mean and per_class from its stream where they were not given.
     """
 
     def __init__(
         self,
         backbone: nn.Module,
-        method: Method | None = None,
+        method: Method | type[Method] | str | None = None,
         *,
-        memory: Memory | None = None,
+        memory: Memory | type[Memory] | None = None,
         lr: float = 0.1,
         batch: int = 10,
         epochs: int = 1,
@@ -60,19 +88,19 @@ class Learner:
         seed: int = 1234,
         device: str = "cpu",
     ) -> None:
-        self.backbone = backbone
-        self.method = MDMTR() if method is None else method
-        self.memory = Ring() if memory is None else memory
+        self.backbone = backbone_of(backbone)
+        self.method = method_of(method)
+        self.memory = memory_of(memory)
+        self.seed = whole_number("seed", seed, least=0)
+        self.device = device_of(device)
         self.memory.seed(seed)
         self.augment = self.memory.augment = augmentation.check(augment)
         self.optimiser = Optimiser(optimiser, lr, optimiser_arguments)
-        self.batch = _count("batch", batch)
-        self.epochs = _count("epochs", epochs)
+        self.batch = whole_number("batch", batch)
+        self.epochs = whole_number("epochs", epochs)
         self.heads = Heads(heads, outputs, device)
         self.normalisation = Normalisation(scale, mean)
         self.recorder = Recorder(self.heads, batch=self.batch, per_class=per_class)
-        self.seed = seed
-        self.device = torch.device(device)
         self.network: Model | None = None  # takes shape with the first task
         self.needs_two = False  # whether a mini-batch of one example is too small for the network
         self.task: Task | None = None  # the task being learned
@@ -86,18 +114,25 @@ class Learner:
 
     def learn(
         self,
-        task: Task,
+        task: Task | tuple[Any, ...],
         *,
         earlier: Iterable[Task] = (),
         on_step: OnStep | None = None,
         checkpoint: str | Path | Checkpoints | None = None,
+        progress: bool = False,
     ) -> None:
         """Learn one task, then evaluate (Algorithm 1, Train).
 
         Interrupted, it goes on with the same task where it stopped. `on_step` is called after every step. With a
         `checkpoint` folder the state is written there now and then: after a crash, `Learner.load` it and learn on.
         A learner that was loaded has no test examples: `earlier` hands those of the tasks it knows back to it.
+        `progress` shows on stderr how far it is. A task may be given as (name, x, y) or (name, x, y, (x, y) to test on).
         """
+        task = task_of(task)
+        if progress:
+            with step_bar(task.name, self.steps_of(task)) as show:
+                self.learn(task, earlier=earlier, on_step=_both(show, on_step), checkpoint=checkpoint)
+            return
         folder = Checkpoints(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
         self._open(task, earlier)
         last = self.steps_of(task)
@@ -139,10 +174,14 @@ class Learner:
         self.optimiser.step(gradient)
 
     def run(
-        self, stream: Stream, *, on_step: OnStep | None = None, checkpoint: str | Path | Checkpoints | None = None
+        self,
+        stream: Stream | Sequence[Task],
+        *,
+        on_step: OnStep | None = None,
+        checkpoint: str | Path | Checkpoints | None = None,
     ) -> Record:
-        """Learn every task of a stream that was not learned yet, and give the record."""
-        stream = self.method.arrange(stream)
+        """Learn every task of a stream, or list, that was not learned yet, and give the record."""
+        stream = self.method.arrange(stream_of(stream, self.heads.kind))
         if self.network is None:
             self._follow(stream)
         learned = set(self.heads.names) - {self.task_name}
@@ -158,6 +197,17 @@ class Learner:
         return self.record
 
     # What a learner knows.
+
+    def __repr__(self) -> str:
+        name = getattr(self.backbone, "spec", {"name": type(self.backbone).__name__})["name"]
+        size = {key: value for key, value in self.memory.spec.items() if key != "policy"}
+        parts = [
+            name, call_text(self.method, self.method.arguments), call_text(self.memory, size),
+            f"lr={self.optimiser.lr}", f"batch={self.batch}", f"epochs={self.epochs}",
+        ]  # fmt: skip
+        tasks = ", ".join(f"{task.name!r} ({count('class', len(task.classes), 'classes')})" for task in self.tasks)
+        learned = f"learned {tasks}; {count('step', self.record.steps)}" if tasks else "nothing learned yet"
+        return f"Learner({', '.join(parts)}): {learned}"
 
     @property
     def record(self) -> Record:
@@ -198,24 +248,6 @@ class Learner:
     def evaluate(self, task: Task) -> tuple[float, float] | None:
         """Accuracy on a task's test examples with the task given, and with all seen heads competing."""
         return self.recorder.accuracies(task, self.model)
-
-    def predict(self, x: Any, task: str | None = None) -> list[Hashable]:
-        """The class of each input: among those of a task, or, without one, among all that were learned."""
-        model = self.model
-        with model.evaluating():
-            features = self.features(x)
-            allowed = model.head_of_class >= 0
-            if task is not None:
-                allowed = model.only(self.heads.tasks[self.heads.number(task)].rows)
-            return self.heads.class_names(best(model.scores(features), allowed))
-
-    def features(self, x: Any) -> Tensor:
-        """The feature vector of each input."""
-        inputs = read_inputs("inputs", x)
-        self.model.check_inputs("inputs", inputs)
-        if first_not_finite(inputs) is not None:
-            raise Mistake("inputs have NaN or infinite values; remove or repair them")
-        return self.model.embed(inputs)
 
     # Reading examples.
 
@@ -446,7 +478,12 @@ class Learner:
         )
 
 
-def _count(name: str, value: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise Mistake(f"{name}={value!r}: must be a whole number, 1 or more")
-    return value
+def _both(show: Callable[[int], None], on_step: OnStep | None) -> OnStep:
+    """Show the step, then call what a person gave."""
+
+    def after_step(learner: Learner) -> None:
+        show(learner.step_in_task)
+        if on_step is not None:
+            on_step(learner)
+
+    return after_step

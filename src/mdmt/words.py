@@ -20,6 +20,15 @@ def count(noun: str, number: int, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def call_text(thing: object, arguments: dict[str, object]) -> str:
+    """How a thing is made.
+
+    >>> call_text(0, {"per_class": 3})
+    'int(per_class=3)'
+    """
+    return f"{type(thing).__name__}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+
+
 def size(number: int) -> str:
     """A number of bytes.
 
