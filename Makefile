@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup run test long check bench mutants clean
+.PHONY: setup run test long check bench results mutants clean
 
 setup: $(READY)
 
@@ -37,6 +37,10 @@ bench: $(READY)
 	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/report.py
 	$(BIN)/mdmt compare permuted-digits --methods all --tasks 5 --seeds 3 --out runs/bench
+
+# RESULTS.md and the README's table, from the records in results/ (python bench/results.py collect RUNS fills it).
+results: $(READY)
+	$(BIN)/python bench/results.py write
 
 mutants: $(READY)
 	$(BIN)/python tests/mutants/run.py
