@@ -62,6 +62,17 @@ class Heads:
             return None
         return torch.tensor([shared[c] for c in task.classes])
 
+    def known_classes(self, task: Task) -> Task:
+        """More data of a task that was learned, with its classes in the order they were learned."""
+        classes = self.tasks[self.number(task.name)].classes
+        new = next((c for c in task.classes if c not in classes), None)
+        if new is not None:
+            raise Mistake(
+                f"task {task.name!r}: class {new!r} is not one of those learned, {list(classes)}; "
+                "a new class is a new task"
+            )
+        return task.with_classes(classes)
+
     def number(self, name: str) -> int:
         """The place of a task among those learned, from 0."""
         if name not in self.names:

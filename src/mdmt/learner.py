@@ -105,6 +105,7 @@ class Learner(Predictor):
         self.needs_two = False  # whether a mini-batch of one example is too small for the network
         self.task: Task | None = None  # the task being learned
         self.task_name: str | None = None  # its name, also after an interruption
+        self.again = False  # whether it was learned before, and more data came
         self.step_in_task = 0  # steps of that task that are over
         self.losses: list[Tensor] = []  # of this step, not yet checked
         self.last_checkpoint = ""  # its place and folder, in words
@@ -116,6 +117,7 @@ class Learner(Predictor):
         self,
         task: Task | tuple[Any, ...],
         *,
+        more: bool = False,
         earlier: Iterable[Task] = (),
         on_step: OnStep | None = None,
         checkpoint: str | Path | Checkpoints | None = None,
@@ -123,6 +125,7 @@ class Learner(Predictor):
     ) -> None:
         """Learn one task, then evaluate (Algorithm 1, Train).
 
+        With `more` the task is one that was learned, and these are more data of its classes.
         Interrupted, it goes on with the same task where it stopped. `on_step` is called after every step. With a
         `checkpoint` folder the state is written there now and then: after a crash, `Learner.load` it and learn on.
         A learner that was loaded has no test examples: `earlier` hands those of the tasks it knows back to it.
@@ -131,10 +134,12 @@ class Learner(Predictor):
         task = task_of(task)
         if progress:
             with step_bar(task.name, self.steps_of(task)) as show:
-                self.learn(task, earlier=earlier, on_step=_both(show, on_step), checkpoint=checkpoint)
+                self.learn(task, more=more, earlier=earlier, on_step=_both(show, on_step), checkpoint=checkpoint)
             return
         folder = Checkpoints(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
-        self._open(task, earlier)
+        if more or (self.again and task.name == self.task_name):
+            task = self.heads.known_classes(task)
+        self._open(task, earlier, more)
         last = self.steps_of(task)
         with self._learning(task):
             for batch in self._batches(task):
@@ -222,6 +227,8 @@ class Learner(Predictor):
     @property
     def current(self) -> int:
         """The number of the task being learned, or of the last one; from 0."""
+        if self.again and self.task_name is not None:
+            return self.heads.number(self.task_name)
         return len(self.heads.tasks) - 1
 
     @property
@@ -234,7 +241,7 @@ class Learner(Predictor):
     @property
     def place(self) -> str:
         """The task and step it has reached, in words."""
-        return f"task {self.heads.names[-1]!r}, step {self.step_in_task}"
+        return f"task {self.heads.names[self.current]!r}, step {self.step_in_task}"
 
     def steps_of(self, task: Task) -> int:
         """How many steps a task takes."""
@@ -277,7 +284,8 @@ class Learner(Predictor):
         while self.step_in_task < self.steps_of(task):
             epoch, position = divmod(self.step_in_task, steps)
             if epoch != of_epoch:
-                generator = np.random.default_rng([self.seed, 1, self.current, epoch])
+                purpose = 6 if self.again else 1
+                generator = np.random.default_rng([self.seed, purpose, self.current, epoch])
                 order = torch.from_numpy(generator.permutation(task.size))
                 of_epoch = epoch
             yield self.read(task, indices(order, position, self.batch, steps))
@@ -353,6 +361,7 @@ class Learner(Predictor):
             "backbone": getattr(self.backbone, "spec", None),
             "learner": settings,
             "open": self.task_name,
+            "more": self.again,
             "done": self.step_in_task,
         }
 
@@ -367,6 +376,7 @@ class Learner(Predictor):
             part.load_state(moved, states[name][1])
         self.random = tensors["random"]
         self.task_name = about["open"]
+        self.again = about.get("more", False)
         self.step_in_task = about["done"]
 
     def check_weights(self) -> None:
@@ -376,25 +386,30 @@ class Learner(Predictor):
 
     # Taking up a task, and laying it down.
 
-    def _open(self, task: Task, earlier: Iterable[Task]) -> None:
+    def _open(self, task: Task, earlier: Iterable[Task], more: bool = False) -> None:
         """Take up a task, or an interrupted one again; nothing changes if it is refused."""
         known = list(earlier)
         for old in known:
             self.heads.number(old.name)
-        if self.task_name is None:
+        if self.task_name is None and more:
+            self._take_up_again(task)
+        elif self.task_name is None:
             self._take_up(task)
         elif self.task_name != task.name:
             raise Mistake(
                 f"task {self.task_name!r} was interrupted at step {self.step_in_task}: "
                 f"learn it to its end before {task.name!r}"
             )
-        self.recorder.know([*known, *task.parts])
+        self.recorder.again = self.again
+        self.recorder.know(known)
+        self.recorder.know(part for part in task.parts if not (self.again and part.name in self.recorder.eval_tasks))
 
     def _take_up(self, task: Task) -> None:
         """Give a new task its rows of the head and its place in memory and record."""
         for part in task.parts:
             if part.name in self.heads.names:
-                raise Mistake(f"task {part.name!r} was learned already: give the new data another name")
+                remedy = "learn(task, more=True) for more data of its classes, or give it another name"
+                raise Mistake(f"task {part.name!r} was learned already: {remedy}")
             example = part.inputs("train", torch.arange(1)).to(self.device)
             if self.network is None:
                 self._build(example, len(part.classes))
@@ -414,6 +429,19 @@ class Learner(Predictor):
         self.task_name = task.name
         self.step_in_task = 0
         self.memory.open_task(self.current, self.heads.tasks[-1].rows)
+        self.method.begin_task()
+
+    def _take_up_again(self, task: Task) -> None:
+        """More data of a task that has its rows: it gets new room in the memory, which `_close` evens out."""
+        self.model.check_inputs(f"task {task.name!r}", task.inputs("train", torch.arange(1)))
+        if self.needs_two:
+            refuse_single_examples(self.backbone, self.method.one_by_one, self.batch, task)
+        self.recorder.continue_task(self.heads.number(task.name), len(task.train))
+        self.again = True
+        self.task = task
+        self.task_name = task.name
+        self.step_in_task = 0
+        self.memory.open_task(self.current, self.heads.tasks[self.current].rows)
         self.method.begin_task()
 
     def _build(self, example: Tensor, classes: int, channels_last: bool | None = None) -> None:
@@ -450,7 +478,10 @@ class Learner(Predictor):
             if self.method.uses_memory:
                 labels = self.heads.tasks[self.current].rows[task.train.labels]
                 self.memory.close_task(labels, lambda index: self.with_features(self.read(task, index)))
+                if self.again:
+                    self.memory.trim_task(self.current)
         self.task_name = None
+        self.again = False
 
     @contextmanager
     def _learning(self, task: Task) -> Iterator[None]:

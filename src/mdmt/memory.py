@@ -75,12 +75,39 @@ class Memory:
         inputs, labels, tasks = (self._column(name)[slots] for name in ("inputs", "labels", "tasks"))
         return Batch(inputs, labels, tasks, None if self.features is None else self.features[slots])
 
-    def by_task(self, before: int) -> list[Batch]:
-        """What is held of each task up to a number, task by task; tasks of which nothing is held are left out."""
+    def trim_task(self, task: int) -> None:
+        """More data of a task came: hold as much of it as before, the newest."""
+        if not len(self.available):
+            return
+        labels = self._column("labels")[self.available]
+        of_task = self._column("tasks")[self.available] == task
+        keep = ~of_task
+        for places in self._groups(labels, of_task):
+            keep[self._chosen(places)] = True
+        self._compact(self.available[keep])
+
+    def _groups(self, labels: Tensor, of_task: Tensor) -> list[Tensor]:
+        """The places of a task's examples that share a limit: here those of each class."""
+        return [(of_task & (labels == row)).nonzero()[:, 0] for row in labels[of_task].unique().tolist()]
+
+    def _chosen(self, places: Tensor) -> Tensor:
+        """Which of a group to keep."""
+        return places[max(0, len(places) - self.size) :]
+
+    def _compact(self, slots: Tensor) -> None:
+        """Hold what is in these slots, and nothing else."""
+        for name in self.kept:
+            column: Tensor | None = getattr(self, name)
+            if column is not None:
+                setattr(self, name, column[slots])
+        self.available = torch.arange(len(slots))
+
+    def by_task(self, before: int, without: int | None = None) -> list[Batch]:
+        """What is held of each task up to a number, but for one; tasks of which nothing is held are left out."""
         if not len(self.available):
             return []
         numbers = self._column("tasks")[self.available]
-        groups = (self.available[numbers == task] for task in range(before))
+        groups = (self.available[numbers == task] for task in range(before) if task != without)
         return [self.take(slots) for slots in groups if len(slots)]
 
     @property
@@ -157,6 +184,11 @@ class Ring(Memory):
         ]
         self.available = torch.cat([self.available, torch.tensor(slots, dtype=torch.int64)])
 
+    def _compact(self, slots: Tensor) -> None:
+        super()._compact(slots)
+        self.base = len(slots)
+        self.seen = {}
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Also the position in the current task's slots."""
         tensors, rest = super().state()
@@ -193,6 +225,13 @@ class TaskRing(Ring):
         slots = torch.arange(self.base, self.base + count)
         self.available = torch.cat([self.available, slots])
 
+    def _groups(self, labels: Tensor, of_task: Tensor) -> list[Tensor]:
+        """All of a task's examples."""
+        return [of_task.nonzero()[:, 0]]
+
+    def _chosen(self, places: Tensor) -> Tensor:
+        return places[max(0, len(places) - self.size * len(self.seen)) :]
+
 
 class Reservoir(Memory):
     """`size` examples, each example of the stream so far equally likely to be among them; drawn from at once."""
@@ -217,6 +256,9 @@ class Reservoir(Memory):
         self._write(list(last), batch, list(last.values()), self.size)
         if len(self.available) < self.size:
             self.available = torch.arange(min(self.count, self.size))
+
+    def trim_task(self, task: int) -> None:
+        """It never holds more than its size."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Also the number of examples seen."""
@@ -251,6 +293,11 @@ class AtTaskEnd(Memory):
         slots = list(range(base, base + len(chosen)))
         self._write(slots, read(torch.tensor(chosen)), list(range(len(chosen))), base + len(chosen))
         self.available = torch.arange(base + len(chosen))
+
+    def _chosen(self, places: Tensor) -> Tensor:
+        """Some at random, old or new."""
+        count = min(self.size, len(places))
+        return places[torch.from_numpy(self.generator.choice(len(places), count, replace=False))]
 
 
 POLICIES = {policy.__name__: policy for policy in (Ring, Reservoir, AtTaskEnd, TaskRing)}

@@ -49,6 +49,7 @@ class Recorder:
         self.snapshots: dict[str, Tensor] = {}
         self.step_log: list[LogRow] = []
         self.step_stats: dict[str, float] = {}  # loss and gradient of the latest step
+        self.again = False  # whether more data of an earlier task are being learned
         self.stream_length = 0  # tasks in all while a stream is run, else 0
 
     # Along the way.
@@ -72,6 +73,10 @@ class Recorder:
             self.record.tasks.append(about)
             self.record.curve.append([])
 
+    def continue_task(self, number: int, examples: int) -> None:
+        """More data of a task have come."""
+        self.record.tasks[number]["train"] += examples
+
     def know(self, tasks: Iterable[Task]) -> None:
         """Evaluate these tasks too, where they have test examples."""
         self.eval_tasks.update({task.name: task for task in tasks if task.test is not None})
@@ -80,7 +85,8 @@ class Recorder:
         """Z_b: the accuracy on the current task after 10 b of its examples (see `curve_stride`), for b up to beta."""
         self.step_stats = {}
         curve = self.record.curve[-1]
-        if len(task.parts) == 1 and len(curve) <= BETA and len(curve) * self.curve_stride == step:
+        first_time = len(task.parts) == 1 and not self.again
+        if first_time and len(curve) <= BETA and len(curve) * self.curve_stride == step:
             measured = self.accuracies(task.parts[0], model)  # joint pools even a single task
             curve.append(None if measured is None else measured[0])
 
@@ -92,8 +98,14 @@ class Recorder:
             self.step_log.append([len(self.heads.tasks), step, *stats, self.record.seconds])
 
     def after_task(self, model: Model, memory: Memory) -> None:
-        """A row of accuracies and of drift; tasks learned together have one row, the last of them."""
+        """A row of accuracies and of drift; tasks learned together have one row, the last of them.
+
+        After more data of a task it takes the place of the last one.
+        """
         record = self.record
+        if self.again:
+            for matrix in (record.accuracy, record.accuracy_task_free, record.drift):
+                matrix.pop()
         names = self.heads.names
         names += [name for name in self.eval_tasks if name not in names]
         rows = [self.accuracies(self.eval_tasks[name], model) if name in self.eval_tasks else None for name in names]

@@ -27,7 +27,7 @@ class GEM(Method):
 
     def gradient(self, batch: Batch) -> Tensor:
         """g, or its projection where a past task objects."""
-        past = self.memory.by_task(before=self.learner.current)
+        past = self.memory.by_task(before=len(self.learner.tasks), without=self.learner.current)
         rows = self.model.flat.detach().new_empty(len(past), len(self.model.flat))
         for row, reference in zip(rows, past, strict=True):
             row.copy_(self.grad(reference)[1])
