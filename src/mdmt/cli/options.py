@@ -8,11 +8,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
 from mdmt.errors import Mistake
+
+if TYPE_CHECKING:
+    from mdmt.experiments.workers import Workers as WorkersOfRuns
 
 Benchmark = Annotated[str, typer.Argument(help="What to learn: see `mdmt list benchmarks`.")]
 Method = Annotated[
@@ -49,6 +52,9 @@ KeepModel = Annotated[
 Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Threads per run.")]
 Out = Annotated[str, typer.Option(metavar="DIR", help="Folder of the runs.")]
 Workers = Annotated[str, typer.Option(metavar="N|auto", help="Number of runs at a time; auto is one per core.")]
+Cluster = Annotated[
+    str | None, typer.Option(metavar="auto|HOST:PORT", help="Do the runs on this Ray cluster instead of this machine.")
+]
 CheckpointEvery = Annotated[
     str | None,
     typer.Option(metavar="TIME|N", help="Time (30s, 5m) or number of steps between checkpoints."),
@@ -82,6 +88,7 @@ class RunOptions:
     keep_model: KeepModel = False
     threads: Threads = 1
     workers: Workers = "auto"
+    cluster: Cluster = None
     out: Out = "runs"
     checkpoint_every: CheckpointEvery = None
     fresh: Fresh = False
@@ -114,6 +121,17 @@ class RunOptions:
         if not self.workers.isdecimal() or int(self.workers) < 1:
             raise Mistake(f"--workers {self.workers}: must be auto or a whole number from 1")
         return int(self.workers)
+
+    def find_workers(self) -> WorkersOfRuns | int | Literal["auto"]:
+        """Who does the runs: so many processes of this machine, or a cluster, which has to answer."""
+        count = self.worker_count
+        if self.cluster is None:
+            return count
+        if count != "auto":
+            raise Mistake("--workers and --cluster: a cluster decides itself how many runs it has room for")
+        from mdmt.experiments.cluster import Cluster
+
+        return Cluster(self.cluster, self.out, threads=self.threads, fresh=self.fresh, every=self.checkpoint_every)
 
     @property
     def silent(self) -> bool:

@@ -48,7 +48,7 @@ def _run(options: RunOptions, method: str, log: str | None) -> None:
     if log:
         tensorboard.writer()  # refused before the run, not after
     _ = options.worker_count  # likewise
-    if options.seeds == 1:
+    if options.seeds == 1 and options.cluster is None:
         result = _learn_here(configs[0], options, log is not None)
     else:
         result = _learn_in_workers(configs, options)
@@ -144,7 +144,7 @@ def run_all(
             result = comparison.run_all(
                 configs,
                 options.out,
-                options.worker_count,
+                options.find_workers(),
                 every=options.checkpoint_every,
                 fresh=options.fresh,
                 on_event=table.event,

@@ -1,7 +1,7 @@
 """Where runs are done, several at a time: what `sweep` asks of workers, and workers that are processes of this machine.
 
 A process and its parent share nothing but the run folder and a pipe, through which the process says how far it is.
-Another kind of workers (a cluster) is another class with these three methods.
+Another kind of workers is another class with these methods: `cluster.py` has those of a Ray cluster.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection, forkserver, get_context, parent_process, resource_tracker
@@ -171,10 +172,23 @@ def _work(
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)  # the process it was forked from has an older one
-    reporter = _Reporter(pipe, config)
-    try:
-        from mdmt.experiments.run import run
+    with suppress(BrokenPipeError):  # where nobody listens any more, the run is still to leave its checkpoint
+        pipe.send(do_run(config, out, pipe.send, fresh=fresh, every=every))
 
+
+def do_run(
+    config: RunConfig,
+    out: str,
+    send: Callable[[Event], object],
+    *,
+    fresh: bool = False,
+    every: int | str | None = None,
+) -> Outcome:
+    """Do a run in this process, and send what happens on the way."""
+    from mdmt.experiments.run import run
+
+    reporter = _Reporter(send, config)
+    try:
         record = run(
             config,
             out,
@@ -184,11 +198,11 @@ def _work(
             on_image=reporter.image,
             warn=reporter.warn,
         )
-        reporter.send(Outcome(config, record))
     except Exception as error:
         if os.environ.get("MDMT_TRACEBACK"):
             traceback.print_exc()
-        reporter.send(Outcome(config, None, summarise(error)))
+        return Outcome(config, None, summarise(error))
+    return Outcome(config, record)
 
 
 def _end_with_parent() -> None:
@@ -199,10 +213,10 @@ def _end_with_parent() -> None:
 
 
 class _Reporter:
-    """Tells the parent, through a pipe, where a run is."""
+    """Tells whoever started a run where it is."""
 
-    def __init__(self, pipe: Connection, config: RunConfig) -> None:
-        self.pipe = pipe
+    def __init__(self, send: Callable[[Event], object], config: RunConfig) -> None:
+        self.send = send
         self.config = config
         self.last_report = 0.0
 
@@ -216,15 +230,15 @@ class _Reporter:
 
     def warn(self, text: str) -> None:
         """What a person should know."""
-        self.send(Event(self.config, text, "warning"))
+        self._send(Event(self.config, text, "warning"))
 
     def _report(self, text: str) -> None:
         now = time.monotonic()
         if now - self.last_report >= INTERVAL:
-            self.send(Event(self.config, text))
+            self._send(Event(self.config, text))
             self.last_report = now
 
-    def send(self, message: Event | Outcome) -> None:
-        """Send a message; where nobody listens any more, the run is still to leave its checkpoint."""
+    def _send(self, event: Event) -> None:
+        """Where nobody listens any more, the run is still to leave its checkpoint."""
         with suppress(BrokenPipeError):
-            self.pipe.send(message)
+            self.send(event)
