@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import mdmt.benchmarks.digits as digits
 import mdmt.benchmarks.folder as folder
+import mdmt.benchmarks.own as own
 import mdmt.benchmarks.permuted_mnist as permuted_mnist
 import mdmt.benchmarks.split_awa as split_awa
 import mdmt.benchmarks.split_cifar as split_cifar
 import mdmt.benchmarks.split_cub as split_cub
 from mdmt.benchmarks.splits import HELD_OUT, TASKS
 from mdmt.errors import Mistake
-from mdmt.tasks import Stream
+from mdmt.own_code import canonical, is_own
+from mdmt.tasks import HeadKind, Stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +104,27 @@ class Benchmark:
         if self.held_out:
             more["cross_validation"] = cross_validation
         return self.make(seed, tasks=tasks, heads=heads, subset=subset, **more)
+
+
+class OwnStream(Benchmark):
+    """A stream of a person's own, by module:name."""
+
+    @property
+    def is_own(self) -> bool:
+        """Nothing is published of it."""
+        return True
+
+    def classes(self, data: str | None, tasks: int | None) -> int:
+        """Count the classes of so many tasks, or of all; each task's are its own."""
+        return sum(len(task.classes) for task in own.read_stream(self.name).tasks[:tasks])
+
+    def check_options(self, **options: Any) -> None:
+        """It takes no options but --weights, where it has images."""
+        for name, value in options.items():
+            if value and (name != "weights" or not self.has_images):
+                raise Mistake(
+                    f"--{name.replace('_', '-')} is not for a stream of your own, {self.name}: see to it there"
+                )
 
 
 def _net(name: str, **arguments: int | str) -> dict[str, Any]:
@@ -211,7 +235,27 @@ def make(name: str, seed: int = 1234, **arguments: Any) -> Stream:
 
 
 def find(name: str) -> Benchmark:
-    """Look a benchmark up by name."""
+    """Look a benchmark up by name; module:name or file.py:name is a stream of one's own."""
+    if is_own(name):
+        return own_stream(canonical(name))
     if name not in BENCHMARKS:
-        raise Mistake(f"benchmark {name!r} is not one of {', '.join(BENCHMARKS)}")
+        known = ", ".join(BENCHMARKS)
+        raise Mistake(f"benchmark {name!r} is not one of {known}; a stream of your own is given as module:name")
     return BENCHMARKS[name]
+
+
+def own_stream(name: str) -> OwnStream:
+    """What is to be known of a person's own stream."""
+    stream = own.read_stream(name)
+    other: HeadKind = "shared" if stream.heads == "per-task" else "per-task"
+    return OwnStream(
+        name=name,
+        summary="your own",
+        make=partial(own.make_stream, name),
+        backbone=own.network_for(stream),
+        tasks=None,
+        limit=len(stream),
+        classes_per_task=0,
+        heads=(stream.heads, other),
+        fingerprint=lambda _: own.fingerprint(name),
+    )

@@ -17,9 +17,12 @@ from mdmt.errors import Mistake
 if TYPE_CHECKING:
     from mdmt.experiments.workers import Workers as WorkersOfRuns
 
-Benchmark = Annotated[str, typer.Argument(help="What to learn: see `mdmt list benchmarks`.")]
+Benchmark = Annotated[str, typer.Argument(help="What to learn: see `mdmt list benchmarks`; your own as module:stream.")]
 Method = Annotated[
-    str, typer.Option(metavar="METHOD", help="A method, a variant such as 'mdmt-r[distance=none]', or module:Class.")
+    str,
+    typer.Option(
+        metavar="METHOD", help="A method, a variant such as 'mdmt-r[distance=none]', module:Class or file.py:Class."
+    ),
 ]
 Methods = Annotated[
     str, typer.Option(metavar="LIST", help="all, paper (Table 1), or a list such as van,er,'mdmt-r[distance=none]'.")
@@ -39,7 +42,9 @@ ImageSize = Annotated[
 Subset = Annotated[int | None, typer.Option(min=1, metavar="N", help="Use at most N training examples per task.")]
 Backbone = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Another network of images: resnet18 or 'reduced_resnet18[width=32]'."),
+    typer.Option(
+        metavar="NAME", help="Another network: resnet18, 'reduced_resnet18[width=32]', or your own as module:name."
+    ),
 ]
 Weights = Annotated[
     str | None,

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import mdmt.experiments.gate as gate
+from mdmt.own_code import is_own
 from mdmt.words import count
 
 NEUTRAL: dict[str, Any] = {  # values at which a key does not count in the hash
     "threads": 1, "device": "cpu", "image_size": None, "subset": None, "weights": None,
     "cross_validation": False, "validation": None, "source": None, "fingerprint": None,
-    "augment": "none",
+    "augment": "none", "network_source": None,
 }  # fmt: skip
 # The seed is a folder of its own, a path decides nothing, and without skip_broken there is no result to confuse.
 # What is kept when the run is over decides nothing either.
@@ -53,6 +54,7 @@ class RunConfig:
     cross_validation: bool
     validation: str | None  # what the held-out tasks are tested on, where it is not their test set
     source: str | None  # the hash of the module of a method that is not ours
+    network_source: str | None  # the hash of the module of a network that is not ours
     seed: int
     threads: int
     device: str
@@ -77,13 +79,16 @@ class RunConfig:
     @property
     def is_own_data(self) -> bool:
         """Whether the data are a person's own, so that there is no protocol to follow or to fall short of."""
-        return self.benchmark == "folder"
+        return self.benchmark == "folder" or is_own(self.benchmark)
 
     @property
     def setup(self) -> list[str]:
         """How it learns, in words: network, image size, epochs, memory (which not every method has)."""
         start = "from scratch" if self.weights is None else f"from weights {self.weights[:12]}"
-        words = [f"{self.backbone['name']} {start}", f"{self.image_size} px", count("epoch", self.epochs)]
+        words = [f"{self.backbone['name']} {start}"]
+        if self.image_size is not None:
+            words.append(f"{self.image_size} px")
+        words.append(count("epoch", self.epochs))
         (size,) = (value for key, value in self.memory.items() if key != "policy")
         unit = " a class" if "per_class" in self.memory else ""
         return [*words, f"{count('example', size)}{unit} kept"]
@@ -109,7 +114,7 @@ class RunConfig:
 def folder_of(config: RunConfig, out: str | Path) -> Path:
     """The run's folder."""
     method = config.method.replace(":", ".")
-    return Path(out, config.benchmark, method, config.hash, str(config.seed))
+    return Path(out, config.benchmark.replace(":", "."), method, config.hash, str(config.seed))
 
 
 def _memory(key: str, value: Any) -> dict[str, Any]:
@@ -133,10 +138,12 @@ def _backbone(key: str, value: Any) -> dict[str, Any]:
     for name, given in arguments.items():
         check = _norm_start if name == "norm_start" else gate.whole(1, 10**6)
         check(f"{key}.{name}", given)
-    return {"name": gate.name(f"{key}.name", value["name"]), "arguments": arguments}
+    return {"name": _network(f"{key}.name", value["name"]), "arguments": arguments}
 
 
-METHOD = r"[A-Za-z0-9][\w.-]*|[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
+OWN = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"  # module:name
+METHOD = rf"[A-Za-z0-9][\w.-]*|{OWN}"
+_network = gate.matching(rf"[^\W\d]\w*|{OWN}", "the name of a network, or module:name")
 
 CHECKS: dict[str, gate.Check] = {
     "benchmark": gate.file_name,
@@ -161,6 +168,7 @@ CHECKS: dict[str, gate.Check] = {
     "cross_validation": gate.flag,
     "validation": gate.or_null(gate.text),
     "source": gate.or_null(gate.sha256),
+    "network_source": gate.or_null(gate.sha256),
     "seed": gate.whole(0, 2**63 - 1),
     "threads": gate.whole(1, 1024),
     "device": gate.matching(r"cpu|mps|cuda(:\d{1,3})?", "cpu, cuda or mps"),

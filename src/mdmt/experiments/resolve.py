@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import re
-import sys
 from dataclasses import replace
 from typing import Any, Literal, get_origin, get_type_hints
 
@@ -21,6 +19,7 @@ from mdmt.experiments.networks import backbone_for
 from mdmt.experiments.presets import preset
 from mdmt.memory import POLICIES
 from mdmt.methods import METHODS, Method
+from mdmt.own_code import canonical, is_own, load, source_sha256
 from mdmt.tasks import Stream
 
 LEARNING = {
@@ -60,6 +59,7 @@ def resolve(
     Who resolves many configs takes the fingerprint of the data once, for all of them.
     """
     bench = benchmarks.find(benchmark)
+    benchmark = bench.name
     name, own = parse_variant(method)
     own |= settings or {}
     if reading is not None:
@@ -100,7 +100,8 @@ def resolve(
         skip_broken=skip_broken,
         cross_validation=cross_validation,
         validation=bench.validation if cross_validation else None,
-        source=None if name in METHODS else source_sha256(kind),
+        source=None if name in METHODS else source_sha256(kind.__module__),
+        network_source=_network_source(network["name"]),
         seed=seed,
         threads=threads,
         device="cpu",
@@ -116,6 +117,10 @@ def reference_batch_for(kept: int, batch: int) -> int:
     (39, 10, 256)
     """
     return max(batch, min(256, kept // 4))
+
+
+def _network_source(name: str) -> str | None:
+    return source_sha256(name.partition(":")[0]) if is_own(name) else None
 
 
 def _augmentation(name: str, bench: benchmarks.Benchmark) -> str:
@@ -179,7 +184,7 @@ def check_config(config: RunConfig) -> None:
     if unknown:
         raise Mistake(f"{config.method} has no setting {', '.join(sorted(unknown))}")
     kind(**config.arguments)
-    if _inputs(config.backbone) != _inputs(bench.backbone):
+    if not is_own(config.backbone["name"]) and _inputs(config.backbone) != _inputs(bench.backbone):
         kind_of_network = "networks of images" if bench.has_images else bench.backbone["name"]
         raise Mistake(f"backbone: {bench.name} takes {kind_of_network}, of any width")
     try:
@@ -268,27 +273,15 @@ def _first_weights(bench: benchmarks.Benchmark, config: RunConfig) -> str | None
 
 
 def find_method(name: str) -> type[Method]:
-    """A method by its name, or a person's own by `module:Class`."""
+    """A method by its name, or a person's own by `module:Class` or `file.py:Class`."""
     if name in METHODS:
         return METHODS[name]
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if not is_own(name):
         raise Mistake(f"method {name!r} is not one of {', '.join(METHODS)}; your own is given as module:Class")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # a module in the current folder
-    try:
-        kind = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise Mistake(f"method {name!r} cannot be loaded: {error}") from None
+    kind = load("method", name)
     if not (isinstance(kind, type) and issubclass(kind, Method)):
-        raise Mistake(f"method {name!r}: {attribute} is not a subclass of mdmt.Method")
+        raise Mistake(f"method {name!r}: {name.rpartition(':')[2]} is not a subclass of mdmt.Method")
     return kind
-
-
-def source_sha256(kind: type[Method]) -> str | None:
-    """The hash of the module of a person's own method: edited, it is another method. None where there is no file."""
-    path = getattr(sys.modules[kind.__module__], "__file__", None)
-    return None if path is None else file_sha256(path)
 
 
 def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
@@ -300,7 +293,7 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
     match = re.fullmatch(r"([^\[\]]+)(?:\[([^\[\]]*)\])?", text)
     if match is None:
         raise Mistake(f"method {text!r}: write it as name or name[key=value,...]")
-    return match[1], dict(parse_setting(item) for item in (match[2] or "").split(",") if item)
+    return canonical(match[1]), dict(parse_setting(item) for item in (match[2] or "").split(",") if item)
 
 
 def parse_setting(text: str) -> tuple[str, str]:

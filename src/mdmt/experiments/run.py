@@ -13,16 +13,17 @@ from typing import Any
 
 import torch
 
-import mdmt.backbones as backbones
 import mdmt.memory as memory
 from mdmt.checkpoints import Checkpoints
 from mdmt.errors import Mistake, Stopped, go_on, summarise
 from mdmt.experiments.config import RunConfig, folder_of
+from mdmt.experiments.networks import make_network
 from mdmt.experiments.resolve import find_method, reduced, stream_for
 from mdmt.experiments.store import CHECKPOINT, MANIFESTS, MODEL, RECORD, RunFolder
 from mdmt.experiments.tensorboard import write_events
 from mdmt.learner import Learner
 from mdmt.methods.base import Method
+from mdmt.own_code import is_own
 
 LONG = 3600.0  # seconds
 FORECAST_STEPS = 20  # a forecast is made of so many steps of a task,
@@ -117,11 +118,8 @@ def _begin(config: RunConfig, folder: RunFolder) -> Learner:
 
 def learner_for(config: RunConfig, method: Method | None = None) -> Learner:
     """A fresh learner as the config asks, or with another method."""
-    backbone = backbones.make(config.backbone)
-    if config.weights_file is not None:
-        backbones.load_first_weights(backbone, config.weights_file, config.seed)
     return Learner(
-        backbone,
+        make_network(config),
         method or find_method(config.method)(**config.arguments),
         memory=memory.make(config.memory),
         lr=config.lr,
@@ -146,8 +144,9 @@ def _resume(config: RunConfig, folder: RunFolder, warn: Callable[[str], None] | 
         remedy = "use --fresh to start over, or another --out"
         raise Mistake(f"{folder} holds a run of another configuration: {remedy}")
     method = find_method(config.method)(**config.arguments)
+    network = make_network(config) if is_own(config.backbone["name"]) else None
     try:
-        return Learner.load(folder.path / CHECKPOINT, method=method, device=config.device, warn=warn)
+        return Learner.load(folder.path / CHECKPOINT, backbone=network, method=method, device=config.device, warn=warn)
     except ValueError as damage:
         raise Mistake(f"{damage}; no good checkpoint is left: use --fresh to start over") from None
 
