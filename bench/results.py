@@ -18,8 +18,10 @@ from typing import Any
 
 from mdmt.experiments.comparison import Row, Spread
 from mdmt.experiments.measurements import Step, steps_as_csv
+from mdmt.experiments.paper import NEWER
 from mdmt.experiments.store import CONFIG, RECORD, STEPS, find_runs
 from mdmt.files import read_json, write_file
+from mdmt.methods import METHODS
 from mdmt.metrics import A_T, METRICS, Metric
 from mdmt.report.study import Entry, Study, read_studies
 
@@ -27,8 +29,10 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 NOTES = "notes.json"
 STEPS_OF_A_TASK = 200
-BEGIN = "<!-- results: made by `make results` -->"
-END = "<!-- end of results -->"
+MARKS = {  # what stands between them in the README is made here
+    name: (f"<!-- {name}: made by `make results` -->", f"<!-- end of {name} -->") for name in ("digits", "results")
+}
+DIGITS = "permuted-digits"
 PUBLISHED = [metric for metric in METRICS if metric.name != "A_free"]
 
 
@@ -155,13 +159,28 @@ def readme_table(studies: list[Study]) -> str:
     return "\n".join(lines)
 
 
-def with_table(text: str, table: str) -> str:
+def digits_table(studies: list[Study]) -> str:
+    """All methods on the embedded digits, with what they cost."""
+    (study,) = [study for study in studies if study.benchmark == DIGITS]
+    shown = [metric for metric in METRICS if metric.name != "A_free"]  # one head for all tasks: it is A_T
+    columns = ["method", "kind", *(metric.heading for metric in shown), "seconds", "memory (MB)"]
+    lines = [table_line(columns), table_line(["---"] * len(columns))]
+    for row in study.rows:
+        newer = f", {METHODS[row.method].source[-4:]}" if row.method in NEWER else ""
+        cells = [value(metric, row.metrics[metric.name]) for metric in shown]
+        cost = [f"{row.seconds['mean']:.0f}", f"{row.memory_bytes / 1e6:.1f}" if row.memory_bytes else ""]
+        lines.append(table_line([f"`{row.label}`", METHODS[row.method].kind + newer, *cells, *cost]))
+    return "\n".join(lines)
+
+
+def with_table(text: str, name: str, table: str) -> str:
     """A text with the table between its two marks."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    first, last = MARKS[name]
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise SystemExit(f"README.md has no {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+        raise SystemExit(f"README.md has no {first} and {last}")
+    return f"{before}{first}\n\n{table}\n\n{last}{after}"
 
 
 def made(results: Path, readme: str) -> dict[str, str]:
@@ -170,7 +189,10 @@ def made(results: Path, readme: str) -> dict[str, str]:
     if unusable:
         raise SystemExit("\n".join(f"{run.path}: {run.reason}" for run in unusable))
     notes = read_json(results / NOTES) if (results / NOTES).is_file() else {}
-    return {"RESULTS.md": results_page(studies, notes), "README.md": with_table(readme, readme_table(studies))}
+    readme = with_table(readme, "digits", digits_table(studies))
+    if any(row.published for study in studies for row in study.rows):
+        readme = with_table(readme, "results", readme_table(studies))
+    return {"RESULTS.md": results_page(studies, notes), "README.md": readme}
 
 
 def main(arguments: list[str]) -> None:

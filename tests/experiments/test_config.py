@@ -8,6 +8,7 @@ import pytest
 from mdmt.errors import Mistake
 from mdmt.experiments.config import RunConfig, folder_of
 from mdmt.experiments.resolve import resolve
+from mdmt.methods import METHODS
 from mdmt.words import printable
 
 HASHES = {  # as release 0.1.0 gives them: with another, finished runs would not be found
@@ -109,3 +110,9 @@ def test_a_label_is_shown_without_what_a_terminal_would_obey(content):
     label = "van\x1b]0;owned\x07\r\n\u202ebad"
     assert RunConfig.from_json({**content, "label": label}).label == "van\\x1b]0;owned\\x07\\r\\n\\u202ebad"
     assert RunConfig.from_json({**content, "label": "é ü 中"}).label == "é ü 中"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_runs_of_every_method_can_be_read(name):
+    config = resolve("permuted-digits", name)
+    assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config

@@ -13,7 +13,6 @@ from mdmt.published import published
 from support.run_folders import leave
 
 ROOT = Path(__file__).parents[2]
-README = "# Title\n\n{BEGIN}\nold\n{END}\n\nrest\n"
 
 
 def load_script():
@@ -50,15 +49,18 @@ def measured(tmp_path):
     for seed, shift in ((1234, -0.002), (1235, 0.004)):
         full_run(runs, "van", seed, van["mean"] + shift)
     full_run(runs, "mdmt-r", 1234, published("permuted-mnist", "mdmt-r")["A_T"]["mean"] - 0.02)
+    for seed in (1, 2):
+        leave(runs, "er", seed)
+    leave(runs, "der++", 1)
     unfinished = full_run(runs, "er", 1234, 0.5)
     (unfinished / "record.json").unlink()
-    assert results.collect(runs, tmp_path / "results") == 3
+    assert results.collect(runs, tmp_path / "results") == 6
     return tmp_path / "results"
 
 
 def made(folder):
-    readme = README.format(BEGIN=results.BEGIN, END=results.END)
-    return results.made(folder, readme)
+    marks = "\n\n".join(f"{begin}\nold\n{end}" for begin, end in results.MARKS.values())
+    return results.made(folder, f"# Title\n\n{marks}\n\nrest\n")
 
 
 def test_each_row_stands_beside_what_was_published(measured):
@@ -74,6 +76,10 @@ def test_each_row_stands_beside_what_was_published(measured):
     assert "Processor: a fast one." in page
     readme = made(measured)["README.md"]
     assert "| permuted-mnist | shared | `mdmt-r` | 92.33 | 94.33 ± 0.04 | 1 |" in readme
+    lines = [line for line in readme.splitlines() if line.startswith(("| `er`", "| `der++`"))]
+    assert [line.count("|") for line in lines] == [9, 9]
+    assert lines[0].startswith("| `er` | rehearsal | ")
+    assert lines[1].startswith("| `der++` | rehearsal, 2020 | ")
     assert readme.startswith("# Title\n\n")
     assert readme.endswith("\n\nrest\n")
     assert "old" not in readme

@@ -142,7 +142,7 @@ def _backbone(key: str, value: Any) -> dict[str, Any]:
 
 
 OWN = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"  # module:name
-METHOD = rf"[A-Za-z0-9][\w.-]*|{OWN}"
+METHOD = rf"[A-Za-z0-9][\w.+-]*|{OWN}"
 _network = gate.matching(rf"[^\W\d]\w*|{OWN}", "the name of a network, or module:name")
 
 CHECKS: dict[str, gate.Check] = {
