@@ -1,5 +1,6 @@
 """Data sets as tasks, and the page about one's own data: what it shows runs."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -94,3 +95,19 @@ def test_the_page_runs(title, capsys):
     (block,) = re.findall(r"```python\n(.*?)```", section, re.S)
     exec(compile(block, str(PAGE), "exec"), {"__name__": "page"})
     assert capsys.readouterr().out.startswith("[")
+
+
+def test_the_page_of_the_interface(tmp_path, monkeypatch, capsys):
+    """Its example runs, and it names every argument of Learner and every call."""
+    monkeypatch.chdir(tmp_path)
+    page = PAGE.with_name("api.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    exec(compile(block, "api.md", "exec"), {"__name__": "page"})
+    assert "Prediction(task=" in capsys.readouterr().out
+    for name in inspect.signature(mdmt.Learner).parameters:
+        assert f"`{name}`" in page
+        assert name in mdmt.Learner.__doc__
+    calls = {name for name, _ in inspect.getmembers(mdmt.Learner, callable) if not name.startswith("_")}
+    inner = {"apply", "step", "state", "parts", "read", "sample_of_task", "with_features", "check_weights", "steps_of"}
+    for name in calls - inner:
+        assert f"`{name}(" in page

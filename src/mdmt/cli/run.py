@@ -29,7 +29,7 @@ Log = Annotated[
 
 
 def run(options: RunOptions, method: Method = "mdmt-r", log: Log = None) -> None:
-    """Learn a stream of tasks and print A_T, F_T, LCA_10, LTR and A_free."""
+    """Learn a stream of tasks. Prints A_T, F_T, LCA_10, LTR and A_free."""
     advice = f"; {go_on(options.fresh)} goes on from the last checkpoint"
     in_child(lambda: _run(options, method, log), advice)
 
