@@ -56,14 +56,21 @@ def memory_of(given: Any) -> Memory:
 
 
 def device_of(given: Any) -> torch.device:
-    """A device that is there."""
+    """A device that is there; `auto` is an accelerator, or the processor where there is none."""
     try:
-        device = torch.device(given)
+        device = _accelerator() if given == "auto" else torch.device(given)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise Mistake(f"device={given!r} cannot be used here: {reason}; device='cpu' always can") from None
     return device
+
+
+def _accelerator() -> torch.device:
+    if hasattr(torch, "accelerator"):
+        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return found or torch.device("cpu")
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")  # torch before 2.6
 
 
 def whole_number(name: str, value: Any, least: int = 1) -> int:

@@ -5,11 +5,13 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import typer
 
 from mdmt.cli.app import main
 from mdmt.cli.options import Methods, RunOptions, command
 from mdmt.errors import Mistake
+from mdmt.experiments.resolve import resolve
 
 COMMANDS = ["run", "compare", "ablate", "cost", "tune", "rerun", "report", "watch", "doctor"]
 GROUPS = {
@@ -96,3 +98,19 @@ def test_seeds_in_workers_are_not_read_back(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("mdmt.experiments.run.run", read_back)
     assert main(arguments) == 0
     assert "van on permuted-digits, 1 task, 2 seeds from 1234\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "nonsense"])
+def test_a_device_that_is_not_there_is_refused_before_any_run(device, tmp_path, capsys):
+    for words in (["run"], ["compare", "--methods", "van"], ["tune", "--grid", "lr=0.1"]):
+        out = tmp_path / "runs"
+        assert main([*words, "--device", device, "--out", str(out), "--quiet"]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith(f"mdmt: device='{device}' cannot be used here: ")
+        assert told.count("\n") == 1
+        assert not out.exists()
+
+
+def test_auto_is_the_processor_where_there_is_nothing_else(monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    assert resolve("permuted-digits", device="auto") == resolve("permuted-digits")

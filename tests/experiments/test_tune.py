@@ -194,7 +194,7 @@ def test_workers_do_the_runs_and_finished_ones_are_read(tmp_path, capsys):
         (["folder", "--data", "x"], "folder has no held-out tasks to choose settings on; these have: permuted-digits"),
         (
             ["--method", "van", "--grid", "strength=1"],
-            "setting 'strength' is unknown; van on permuted-digits takes batch",
+            "setting 'strength' is unknown; van on permuted-digits takes augment, batch",
         ),
         (["--grid", "nothing"], "--grid nothing: write it as key=a,b,c, or one of class_margin, scale alone"),
         (["--grid", "lr="], "--grid lr=: write it as key=a,b,c"),

@@ -55,6 +55,9 @@ KeepModel = Annotated[
     bool, typer.Option("--keep-model", help="Keep the learned network in the run folder, for Learner.load.")
 ]
 Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Threads per run.")]
+Device = Annotated[
+    str, typer.Option(metavar="DEVICE", help="Where to learn: cpu, cuda, cuda:N, mps, xpu; auto takes what is there.")
+]
 Out = Annotated[str, typer.Option(metavar="DIR", help="Folder of the runs.")]
 Workers = Annotated[str, typer.Option(metavar="N|auto", help="Number of runs at a time; auto is one per core.")]
 Cluster = Annotated[
@@ -92,6 +95,7 @@ class RunOptions:
     skip_broken: SkipBroken = False
     keep_model: KeepModel = False
     threads: Threads = 1
+    device: Device = "cpu"
     workers: Workers = "auto"
     cluster: Cluster = None
     out: Out = "runs"
@@ -115,7 +119,7 @@ class RunOptions:
     def of_every_run(self) -> dict[str, Any]:
         """What goes into each config as it is: keyword arguments of `resolve`."""
         names = (
-            "tasks", "threads", "data", "image_size", "subset", "backbone", "weights", "skip_broken", "keep_model"
+            "tasks", "threads", "device", "data", "image_size", "subset", "backbone", "weights", "skip_broken", "keep_model"
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 

@@ -85,6 +85,6 @@ def _print(rows: list[Row], options: RunOptions, method: str) -> None:
     console.print(Text("to run the benchmark itself with the best settings:"))
     flags = " ".join(f"--set {quote(text)}" for text in chosen)
     for key, value in options.of_every_run.items():
-        if key != "tasks" and value is not None and (key, value) != ("threads", 1):  # tasks: of the held-out ones
+        if key != "tasks" and value != getattr(RunOptions, key):  # tasks: of the held-out ones
             flags += f" --{key.replace('_', '-')} {quote(str(value))}"
     console.print(Text(f"mdmt run {options.benchmark} --method {quote(method)} {flags}"), soft_wrap=True)

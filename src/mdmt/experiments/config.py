@@ -171,7 +171,7 @@ CHECKS: dict[str, gate.Check] = {
     "network_source": gate.or_null(gate.sha256),
     "seed": gate.whole(0, 2**63 - 1),
     "threads": gate.whole(1, 1024),
-    "device": gate.matching(r"cpu|mps|cuda(:\d{1,3})?", "cpu, cuda or mps"),
+    "device": gate.matching(r"cpu|(cuda|mps|xpu)(:\d{1,3})?", "cpu, cuda, cuda:N, mps or xpu"),
     "keep_model": gate.flag,
     "label": gate.text,
 }

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_origin, get_type_hints
 import mdmt.benchmarks as benchmarks
 import mdmt.experiments.paper as paper
 import mdmt.memory as memory
+from mdmt.arguments import device_of
 from mdmt.augment import check as check_augmentation
 from mdmt.data.fetch import fetch_weights
 from mdmt.data.sources import IMAGENET_RESNET18, locate
@@ -43,6 +44,7 @@ def resolve(
     settings: dict[str, Any] | None = None,
     reading: str | None = None,
     threads: int = 1,
+    device: str = "cpu",
     data: str | None = None,
     image_size: int | None = None,
     subset: int | None = None,
@@ -104,7 +106,7 @@ def resolve(
         network_source=_network_source(network["name"]),
         seed=seed,
         threads=threads,
-        device="cpu",
+        device=str(device_of(device)),
         keep_model=keep_model,
         label=_label(name, own),
     )
