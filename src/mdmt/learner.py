@@ -169,9 +169,11 @@ class Learner(Predictor):
 
     def apply(self, gradient: Tensor) -> None:
         """One step of the optimiser against a gradient; what is not finite stops it before anything changes."""
-        *losses, total = torch.stack([*self.losses, gradient.sum()]).tolist()  # one synchronisation
+        numbers = torch.stack([*self.losses, gradient.sum(), gradient.norm()])
+        *losses, total, norm = numbers.tolist()  # one synchronisation
         self.losses = []
-        self.recorder.step_stats = {"loss": losses[-1] if losses else math.nan, "gradient": total}
+        last_loss = losses[-1] if losses else math.nan
+        self.recorder.step_stats = {"loss": last_loss, "gradient": total, "gradient_norm": norm}
         if not all(map(math.isfinite, losses)):
             self._stop("loss")
         if not math.isfinite(total):

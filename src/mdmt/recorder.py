@@ -2,9 +2,10 @@
 
 The recorder observes. It reads the model, the heads and the memory, and writes to nothing but itself.
 
-The step log has a row (task, step, loss, gradient, seconds) for each logged step of a stream, task and step from 1: the last
-loss that the step computed and the sum of the gradient it applied. Two runs with the same rows took the same steps; where they
-differ, the first row that does says when it happened. A long task logs evenly spaced steps, its first and last among them.
+The step log has a row (task, step, loss, gradient, seconds, gradient_norm) for each logged step of a stream, task and step from
+1: the last loss that the step computed, the sum of the gradient it applied, and its norm (NaN in logs of before it was kept). Two
+runs with the same rows took the same steps; where they differ, the first row that does says when it happened. A long task logs
+evenly spaced steps, its first and last among them.
 
 Snapshots are tensors by name, for the first, the middle and the last task of a stream (numbers from 0): `features.J.I` are the
 features of task J's sample after task I, scaled to length 1 in half precision, and `lengths.J.I` their lengths; task 0 has them
@@ -33,6 +34,7 @@ from mdmt.record import LogRow, Record
 from mdmt.tasks import Task
 
 DRIFT_SAMPLE = 100  # examples of each task whose features are followed
+STATS = ("loss", "gradient", "gradient_norm")  # what is logged of a step
 LOG_ROWS = 1000  # logged steps of one task, at most, and its last step
 
 
@@ -94,8 +96,8 @@ class Recorder:
         """Log the step that is just over, one of `last` in its task, when it is one of those to log."""
         self.record.steps += 1
         if self.stream_length and ((step - 1) % log_stride(last) == 0 or step == last):
-            stats = [self.step_stats.get(name, math.nan) for name in ("loss", "gradient")]
-            self.step_log.append([len(self.heads.tasks), step, *stats, self.record.seconds])
+            loss, total, norm = (self.step_stats.get(name, math.nan) for name in STATS)
+            self.step_log.append([len(self.heads.tasks), step, loss, total, self.record.seconds, norm])
 
     def after_task(self, model: Model, memory: Memory) -> None:
         """A row of accuracies and of drift; tasks learned together have one row, the last of them.
@@ -195,7 +197,7 @@ class Recorder:
             elif kind == "snapshots":
                 self.snapshots[rest] = value.cpu()
             else:
-                self.step_log = value.tolist()
+                self.step_log = [row + [math.nan] * (len(STATS) + 3 - len(row)) for row in value.tolist()]
         self.record = Record(**record)
 
 

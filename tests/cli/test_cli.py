@@ -1,11 +1,13 @@
 """The command line as a person meets it: what it prints, and its one clear line when something is wrong."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
+import mdmt
 from mdmt.cli.app import main
 
 SMALL = ["--set", "reference_batch=8", "--quiet"]
@@ -82,7 +84,7 @@ def test_a_finished_run_is_read_unless_fresh(tmp_path, capsys):
         (["run", "--set", "scale=big"], "scale=big: must be a number"),
         (
             ["run", "--set", "no_such=1"],
-            "setting 'no_such' is unknown; mdmt-r on permuted-digits takes batch, class_margin",
+            "setting 'no_such' is unknown; mdmt-r on permuted-digits takes augment, batch, class_margin",
         ),
         (["run", "--set", "lonely"], "write it as key=value"),
         (["run", "--set", "heads=both"], "permuted-digits takes shared or per-task"),
@@ -166,3 +168,43 @@ def test_a_narrow_terminal(tmp_path):
     )  # fmt: skip
     assert "A_T (%)" in done.stdout
     assert "LTR" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+def test_help_is_on_stdout(arguments, capsys):
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Usage: mdmt [OPTIONS] COMMAND")
+    assert err == ""
+
+
+def test_version_and_short_help(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"mdmt {mdmt.__version__}\n"
+    assert main(["run", "-h"]) == 0
+    assert "--method" in capsys.readouterr().out
+
+
+def test_a_shell_completes_commands():
+    words = {**os.environ, "_MDMT_COMPLETE": "complete_bash", "COMP_WORDS": "mdmt rep", "COMP_CWORD": "1"}
+    done = subprocess.run([sys.executable, "-m", "mdmt"], capture_output=True, text=True, env=words, check=True)
+    assert done.stdout.split() == ["report", "reproduce"]
+
+
+def test_a_method_in_a_file(tmp_path, capsys, monkeypatch):
+    (tmp_path / "factor.py").write_text("FACTOR = 0.5\n")
+    (tmp_path / "random.py").write_text(
+        "import mdmt\n"
+        "from factor import FACTOR\n"
+        "class Slow(mdmt.Method):\n"
+        "    def gradient(self, batch):\n"
+        "        return FACTOR * self.grad(batch)[1]\n"
+    )
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path.parent)
+    arguments = ["--tasks", "1", "--out", str(tmp_path / "runs"), "--json"]
+    assert main(["run", *arguments, "--method", f"./{tmp_path.name}/random.py:Slow"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["label"], result["method"]) == ("random:Slow", "random:Slow")
+    assert main(["run", *arguments, "--method", "./none.py:Slow"]) == 2
+    assert "none.py:Slow cannot be loaded: there is no such file" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """A run that fails leaves its reason, which is shown until it is started again."""
 
 import json
+import sys
 
 import pytest
 
@@ -13,6 +14,7 @@ from mdmt.experiments.run import run
 from mdmt.experiments.store import FAILED, RunFolder
 from mdmt.report.study import read_run
 from support.helpers import small_stream
+from support.photos import photos
 
 
 @pytest.fixture
@@ -94,3 +96,41 @@ def test_a_reason_that_cannot_be_read_is_none(tmp_path):
     for content in ("", "[]", '{"reason": 1}'):
         (tmp_path / FAILED).write_text(content)
         assert RunFolder(tmp_path).failure is None
+
+
+FAULTY = """
+import mdmt
+
+
+class Faulty(mdmt.Method):
+    def gradient(self, batch):
+        return self.nothing_of_the_kind
+"""
+
+
+def test_an_own_method_that_fails_keeps_its_traceback(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my-faulty.py").write_text(FAULTY)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    arguments = ["--tasks", "1", "--seeds", "1", "--out", str(tmp_path / "runs"), "--quiet"]
+    assert main(["compare", "--methods", f"{tmp_path}/my-faulty.py:Faulty", *arguments]) == 2
+    assert "failed: my_faulty:Faulty, seed 1234: AttributeError" in capsys.readouterr().err
+    (path,) = tmp_path.glob("runs/permuted-digits/my_faulty.Faulty/*/1234/failed.json")
+    assert "return self.nothing_of_the_kind" in json.loads(path.read_text())["traceback"]
+    assert main(["runs", "show", str(path.parent)]) == 0
+    assert "return self.nothing_of_the_kind" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["split-cifar", "--data", "nowhere"],
+        ["folder", "--data", "photos", "--tasks", "3"],
+        ["folder", "--data", "photos", "--weights", "photos.txt"],
+    ],
+)
+def test_a_typo_leaves_no_run_folder(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    photos(tmp_path / "photos")
+    (tmp_path / "photos.txt").write_text("no weights")
+    assert main(["run", *arguments, "--quiet"]) == 2
+    assert not list(tmp_path.glob("runs/*"))

@@ -46,7 +46,7 @@ def show(
     out: Out = "runs",
     json: Json = False,
     csv: Annotated[
-        bool, typer.Option("--csv", help="Print the step log: task, step, loss, gradient, seconds.")
+        bool, typer.Option("--csv", help="Print the step log: task, step, loss, gradient, seconds, gradient norm.")
     ] = False,
 ) -> None:
     """Show a run. Metrics, accuracies, drift, cost, versions and settings."""
@@ -67,6 +67,8 @@ def show(
     from mdmt.report.runs import show_run
 
     show_run(about, config, record)
+    for line in folder.traceback:
+        print(line)
 
 
 @app.command()

@@ -25,7 +25,9 @@ NEUTRAL: dict[str, Any] = {  # values at which a key does not count in the hash
 # What is kept when the run is over decides nothing either.
 NOT_HASHED = ("seed", "label", "data", "weights_file", "skip_broken", "keep_model")
 # What a key is where a file lacks it.
-ABSENT = {**NEUTRAL, "data": None, "weights_file": None, "skip_broken": False, "keep_model": False}
+ABSENT = {
+    **NEUTRAL, "data": None, "weights_file": None, "skip_broken": False, "keep_model": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ Matrix = list[list[float | None]]  # None: not evaluated
 Step = list[float]  # in the order of COLUMNS
 Snapshots = dict[str, NDArray[Any]]
 
-COLUMNS = ("task", "step", "loss", "gradient", "seconds")
+COLUMNS = ("task", "step", "loss", "gradient", "seconds", "gradient_norm")
+FIRST_COLUMNS = COLUMNS[:5]  # all that mdmt 0.1.0 logged at first
 MATRICES = ("accuracy", "accuracy_task_free", "drift")
 MOST = 10_000  # tasks
 
@@ -152,9 +153,9 @@ def _matrix(key: str, value: Any, height: int, width: int, within: tuple[float, 
 def steps_as_csv(steps: Sequence[Step]) -> str:
     """The step log as a file that any program reads; numbers come back as they were, bit for bit.
 
-    >>> print(steps_as_csv([[1.0, 1.0, 0.5, float("nan"), 0.25]]), end="")
-    task,step,loss,gradient,seconds
-    1,1,0.5,nan,0.25
+    >>> print(steps_as_csv([[1.0, 1.0, 0.5, float("nan"), 0.25, 2.0]]), end="")
+    task,step,loss,gradient,seconds,gradient_norm
+    1,1,0.5,nan,0.25,2.0
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -166,32 +167,35 @@ def steps_as_csv(steps: Sequence[Step]) -> str:
 def steps_from_csv(text: str) -> list[Step]:
     """What `steps_as_csv` wrote; anything else is a Mistake.
 
-    >>> steps_from_csv(steps_as_csv([[2, 7, 0.1, -3.5, 9.0]]))
-    [[2.0, 7.0, 0.1, -3.5, 9.0]]
+    >>> steps_from_csv(steps_as_csv([[2, 7, 0.1, -3.5, 9.0, 4.0]]))
+    [[2.0, 7.0, 0.1, -3.5, 9.0, 4.0]]
     """
     try:
         lines = list(csv.reader(io.StringIO(text)))
     except csv.Error as error:
         raise Mistake(str(error)) from None
-    if not lines or tuple(lines[0]) != COLUMNS:
+    if not lines or tuple(lines[0]) not in (COLUMNS, FIRST_COLUMNS):
         raise Mistake(f"its columns are not {', '.join(COLUMNS)}")
-    if any(len(line) != len(COLUMNS) for line in lines):
-        raise Mistake(f"a line has not {len(COLUMNS)} numbers")
+    width = len(lines[0])
+    if any(len(line) != width for line in lines):
+        raise Mistake(f"a line has not {width} numbers")
     try:
         cells = [[float(cell) for cell in line] for line in lines[1:]]
     except ValueError as error:
         raise Mistake(printable(str(error))) from None
-    return check_steps(np.array(cells, dtype=float).reshape(-1, len(COLUMNS)))
+    return check_steps(np.array(cells, dtype=float).reshape(-1, width))
 
 
 def check_steps(rows: NDArray[Any] | None) -> list[Step]:
-    """A step log: numbers in COLUMNS, of which task and step are whole and from 1."""
-    if rows is None or rows.dtype != np.float64 or rows.ndim != 2 or rows.shape[1] != len(COLUMNS):
+    """A step log: numbers in COLUMNS, of which task and step are whole and from 1; a norm that was not logged is NaN."""
+    widths = (len(COLUMNS), len(FIRST_COLUMNS))
+    if rows is None or rows.dtype != np.float64 or rows.ndim != 2 or rows.shape[1] not in widths:
         raise Mistake(f"it has not {len(COLUMNS)} numbers a step")
     places = rows[:, :2]
     if not ((places >= 1) & (places <= 1e12) & (places == np.floor(places))).all():
         raise Mistake("task and step are not whole numbers from 1")
-    return list(rows.tolist())
+    missing = np.full((len(rows), len(COLUMNS) - rows.shape[1]), np.nan)
+    return list(np.hstack([rows, missing]).tolist())
 
 
 def check_snapshots(snapshots: Snapshots) -> Snapshots:

@@ -84,7 +84,7 @@ def _config(folder: RunFolder, data: str | None, weights: str | None) -> RunConf
 def moments(record: dict[str, Any], steps: list[Step], batch: int) -> Moments:
     """All that a run measured and computed, by when that was; time aside."""
     values: Moments = {}
-    for task, step, loss, gradient, _ in steps:
+    for task, step, loss, gradient, *_ in steps:
         values[int(task), int(step), 1, "loss"] = loss
         values[int(task), int(step), 1, "sum of the gradient"] = gradient
     for number, task_of_record in enumerate(record["tasks"], 1):

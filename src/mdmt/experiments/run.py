@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import torch
 
 import mdmt.memory as memory
 from mdmt.checkpoints import Checkpoints
-from mdmt.errors import Mistake, Stopped, go_on, summarise
+from mdmt.errors import EXPECTED, Mistake, Stopped, go_on, summarise
 from mdmt.experiments.config import RunConfig, folder_of
 from mdmt.experiments.networks import make_network
 from mdmt.experiments.resolve import find_method, reduced, stream_for
@@ -55,8 +56,12 @@ def run(
     if record is not None:
         folder.check_model(config)
     if record is None:
-        with folder.lock():
-            record = _learn(config, folder, fresh, every, events, on_step, on_image, warn)
+        try:
+            with folder.lock():
+                record = _learn(config, folder, fresh, every, events, on_step, on_image, warn)
+        except Mistake:
+            folder.remove_if_not_begun()
+            raise
     elif on_read is not None:
         on_read(folder)
     if events:
@@ -74,7 +79,7 @@ def _learn(
     on_image: Callable[[int, int], None] | None,
     warn: Callable[[str], None] | None,
 ) -> dict[str, Any]:
-    with stop_request() as stop, _failure_written(folder) as attempt:
+    with stop_request() as stop, _failure_written(folder, is_own=is_own(config.method)) as attempt:
         checkpoints = Checkpoints(folder.path / CHECKPOINT, every)
         if fresh:
             folder.clear()
@@ -112,8 +117,9 @@ def _learn(
 
 
 def _begin(config: RunConfig, folder: RunFolder) -> Learner:
+    learner = learner_for(config)
     folder.begin(config)
-    return learner_for(config)
+    return learner
 
 
 def learner_for(config: RunConfig, method: Method | None = None) -> Learner:
@@ -211,8 +217,11 @@ class Attempt:
 
 
 @contextmanager
-def _failure_written(folder: RunFolder) -> Iterator[Attempt]:
-    """Write down what ends a run, and after which step of which task; a stop is no failure."""
+def _failure_written(folder: RunFolder, *, is_own: bool) -> Iterator[Attempt]:
+    """Write down what ends a run, and after which step of which task; a stop is no failure.
+
+    Where the method is a person's own, the traceback is written too: it says which line of theirs failed.
+    """
     folder.forget_failure()
     attempt = Attempt()
     try:
@@ -223,10 +232,11 @@ def _failure_written(folder: RunFolder) -> Iterator[Attempt]:
         learner = attempt.learner
         short_of_memory = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
         reason = OUT_OF_MEMORY if short_of_memory else summarise(error)
+        trace = traceback.format_exc() if is_own and not isinstance(error, EXPECTED) else None
         if learner is None:
-            folder.fail(reason, None, None)
+            folder.fail(reason, None, None, trace)
         else:
-            folder.fail(reason, learner.current + 1, learner.step_in_task)
+            folder.fail(reason, learner.current + 1, learner.step_in_task, trace)
         if short_of_memory:  # torch has no type of its own for it
             raise Mistake(reason) from None
         raise

@@ -136,6 +136,15 @@ class RunFolder:
             return None
 
     @property
+    def traceback(self) -> list[str]:
+        """The lines of code on which a run failed; empty where they are not known."""
+        try:
+            trace = self._read(FAILED).get("traceback")
+        except (Mistake, OSError):
+            return []
+        return [printable(line) for line in trace.splitlines()] if isinstance(trace, str) else []
+
+    @property
     def is_running(self) -> bool:
         """Whether a process is at work here: it holds the lock."""
         return is_locked(self.path / LOCK)
@@ -236,10 +245,13 @@ class RunFolder:
         write_json(self.path / RECORD, record)
         shutil.rmtree(self.path / CHECKPOINT, ignore_errors=True)
 
-    def fail(self, reason: str, task: int | None, step: int | None) -> None:
-        """Write down what ended the run, and after which step of which task."""
+    def fail(self, reason: str, task: int | None, step: int | None, trace: str | None = None) -> None:
+        """Write down what ended the run, after which step of which task and, where it is known, on which lines."""
+        about = {"reason": reason, "task": task, "step": step}
+        if trace is not None:
+            about["traceback"] = trace
         with suppress(OSError):  # a full disk must not hide the first error
-            write_json(self.path / FAILED, {"reason": reason, "task": task, "step": step})
+            write_json(self.path / FAILED, about)
 
     def forget_failure(self) -> None:
         """The run is started again."""
@@ -259,6 +271,16 @@ class RunFolder:
         with self.lock():
             self.clear()
             (self.path / LOCK).unlink(missing_ok=True)
+        self._remove_empty_folders()
+
+    def remove_if_not_begun(self) -> None:
+        """Leave nothing of a run that was refused before it began; another process may hold the folder."""
+        if not self.is_running and not {entry.name for entry in self.path.glob("*")} - {FAILED, LOCK}:
+            (self.path / FAILED).unlink(missing_ok=True)
+            (self.path / LOCK).unlink(missing_ok=True)
+            self._remove_empty_folders()
+
+    def _remove_empty_folders(self) -> None:
         in_its_place = re.fullmatch("[0-9a-f]{12}", self.path.parent.name)
         above = list(self.path.parents)[:3] if in_its_place else []
         with suppress(OSError):  # not empty
