@@ -435,3 +435,14 @@ def test_compare_puts_table_1_beside_full_runs(tmp_path, capsys):
     assert beside == [published("split-cifar", "a-gem"), published("split-cifar", "mdmt-r"), None]
     assert main([*arguments, "--out", str(tmp_path)]) == 0
     assert "69.20 ± 1.60" in capsys.readouterr().out
+
+
+def test_a_shared_head_leaves_out_rows_of_table_2_that_cannot_differ(tmp_path, capsys):
+    for variant in VARIANTS:
+        run_folders.leave(tmp_path, variant, tasks=10)
+    assert main(["ablate", "permuted-digits", "--seeds", "1", "--out", str(tmp_path), "--json"]) == 0
+    found, err = capsys.readouterr()
+    labels = [row["label"] for row in json.loads(found)["rows"]]
+    assert len(labels) == 7
+    assert "mdmt-r[class_margin=0.01,distance=none,head=cosine,task_margin=0.1]" not in labels
+    assert "3 rows left out: they differ in the task margin alone, which one shared head does not have" in err

@@ -3,8 +3,10 @@
 import csv
 import io
 import json
+import os
 import shutil
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from mdmt.experiments.run import run
 from mdmt.experiments.store import RunFolder
 from mdmt.recorder import log_stride
 from support.helpers import small_stream
+from support.run_folders import leave
 
 RELEASES = sorted(Path(__file__).parent.parent.joinpath("fixtures").glob("runs-*"))
 RELEASE = RELEASES[0]
@@ -296,6 +299,24 @@ def test_events_of_a_task_are_there_when_the_next_begins(tmp_path, monkeypatch):
 def test_without_the_package_one_line_says_what_to_install(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     err = printed(capsys, "run", "--tasks", "1", "--out", tmp_path, "--log", "tensorboard", code=2).err
-    assert "pip install 'mdmt[tensorboard]'" in err
+    assert "pip install '.[tensorboard]'" in err
     assert list(tmp_path.iterdir()) == []
     assert "--log csv: must be tensorboard" in printed(capsys, "run", "--log", "csv", "--out", tmp_path, code=2).err
+
+
+def test_the_list_has_tasks_and_date_and_tells_equal_labels_apart(tmp_path, capsys, monkeypatch):
+    leave(tmp_path, "van", tasks=3)
+    other = leave(tmp_path, "van", tasks=3, batch=20)
+    leave(tmp_path, "er", tasks=3)
+    os.utime(other / "record.json", (1e9, 1e9))
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = printed(capsys, "runs", "list", tmp_path).out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    text = " ".join(" ".join(lines).split())
+    assert "(batch=10)" in text
+    assert "(batch=20)" in text
+    assert "er (" not in text
+    when = datetime.fromtimestamp(1e9)
+    assert f"{when.day} Sep {when:%H:%M}" in text
+    runs = json.loads(printed(capsys, "runs", "list", tmp_path, "--json").out)["runs"]
+    assert {(run["tasks"], run["differs"]) for run in runs} == {(3, "batch=10"), (3, "batch=20"), (3, "")}

@@ -483,7 +483,7 @@ def test_mistakes_are_one_line(arguments, message, tmp_path, capsys, monkeypatch
 def test_without_the_extra_it_says_what_to_install(out, capsys, monkeypatch):
     monkeypatch.setattr("mdmt.cli.report.find_spec", lambda name: None)
     assert main(["report", str(out)]) == 2
-    assert capsys.readouterr().err == "mdmt: the report needs more packages: pip install 'mdmt[report]'\n"
+    assert capsys.readouterr().err == "mdmt: the report needs more packages: pip install '.[report]' in mdmt's folder\n"
 
 
 def test_help_loads_neither_torch_nor_matplotlib():

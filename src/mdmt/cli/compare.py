@@ -10,6 +10,7 @@ import typer
 from mdmt.cli.options import Against, Format, Methods, RunOptions
 from mdmt.cli.progress import tell
 from mdmt.cli.run import run_all, tell_failures
+from mdmt.words import count
 
 if TYPE_CHECKING:
     from mdmt.experiments.comparison import Failure, Row
@@ -35,6 +36,7 @@ def _compare(
 ) -> None:
     """Check all that was asked, do the runs, print the rows."""
     from mdmt.experiments.comparison import with_differences, with_table_2
+    from mdmt.experiments.paper import distinct_rows
     from mdmt.experiments.resolve import configs_for, find_row
     from mdmt.report.text import check_format
 
@@ -42,9 +44,16 @@ def _compare(
     configs = configs_for(options.benchmark, variants, options.all_seeds, options.settings, **options.of_every_run)
     reference = None if against is None else find_row(against, variants, configs)
     configs = _one_of_each_label(configs)
+    numbers = distinct_rows(configs[0][0].heads)
+    if ablation and len(numbers) < len(configs):
+        more = len(configs) - len(numbers)
+        tell(
+            f"{count('row', more)} left out: they differ in the task margin alone, which one shared head does not have"
+        )
+        configs = [configs[number] for number in numbers]
     rows, failed = run_all(configs, options)
     if ablation:
-        rows = with_table_2(rows, configs)
+        rows = with_table_2(rows, configs, numbers)
     finished = [row for row in rows if row is not None]
     if reference is not None:
         finished = with_differences(finished, reference)

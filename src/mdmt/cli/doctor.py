@@ -151,7 +151,7 @@ def _print_about(about: dict[str, Any]) -> None:
     for extra, names in EXTRAS.items():
         missing = [name for name in names if about["versions"][name] is None]
         if missing:
-            lines[f"no {', '.join(missing)}"] = f"pip install 'mdmt[{extra}]'"
+            lines[f"no {', '.join(missing)}"] = f"pip install '.[{extra}]'"
     lines |= {"processor": machine["processor"], "torch uses": machine["torch"]}
     if onednn := machine.get("onednn"):
         lines[f"oneDNN {onednn['version']} uses"] = onednn["instructions"]

@@ -128,4 +128,4 @@ def _folder(runs: str) -> Path:
 
 def _check() -> None:
     if any(find_spec(name) is None for name in NEEDS):
-        raise Mistake("the report needs more packages: pip install 'mdmt[report]'")
+        raise Mistake("the report needs more packages: pip install '.[report]' in mdmt's folder")

@@ -20,14 +20,16 @@ def list_(
     out: Annotated[str, typer.Argument(help="The folder to search.")] = "runs",
     json: Json = False,
 ) -> None:
-    """List the runs in a folder with state, A_T, seconds, size and path."""
+    """List the runs in a folder with state, tasks, A_T, seconds, size and date."""
     from pathlib import Path
 
-    from mdmt.experiments.store import find_runs
+    from mdmt.experiments.store import distinctions, find_runs
 
     if not Path(out).is_dir():
         raise Mistake(f"{out} is not a folder: runs are where --out put them, by default in runs")
-    runs = [run.describe() for run in find_runs(out)]
+    folders = find_runs(out)
+    words = distinctions(folders)
+    runs = [{**folder.describe(), "differs": words.get(folder.path, "")} for folder in folders]
     runs.sort(key=lambda run: (run["benchmark"] is None, *(str(run[key]) for key in ("benchmark", "label", "path"))))
     if json:
         print(dumps({"runs": runs}))

@@ -253,11 +253,16 @@ def published_for(config: RunConfig) -> dict[str, Any] | None:
     return row if _has_published_settings(config, {}) else None
 
 
-def with_table_2(rows: Sequence[Row | None], configs: Sequence[Sequence[RunConfig]]) -> list[Row | None]:
-    """The rows of the variants of Table 2 with its values, where Table 1's stood."""
+def with_table_2(
+    rows: Sequence[Row | None], configs: Sequence[Sequence[RunConfig]], numbers: Sequence[int] | None = None
+) -> list[Row | None]:
+    """The rows of the variants of Table 2, or of some by number, with its values, where Table 1's stood."""
     content = table("table2")
+    numbers = range(len(ABLATION)) if numbers is None else numbers
     ablation: list[Row | None] = []
-    for row, (config, *_), values, parts in zip(rows, configs, content["rows"], ABLATION, strict=True):
+    for row, (config, *_), number in zip(rows, configs, numbers, strict=True):
+        values = content["rows"][number]
+        parts = ABLATION[number]
         if row is None:
             ablation.append(None)
             continue

@@ -30,6 +30,23 @@ ABLATION = tuple(_parts(row) for row in table("table2")["rows"])  # the last row
 VARIANTS = tuple(f"mdmt-r[{','.join(f'{key}={value}' for key, value in parts.items())}]" for parts in ABLATION)
 
 
+def distinct_rows(heads: str) -> list[int]:
+    """The rows of Table 2 that can differ, by number from 0.
+
+    One shared head has no task margin: of rows that are alike but for it, the first stands for all.
+
+    >>> len(distinct_rows("per-task")), distinct_rows("shared")
+    (10, [0, 1, 2, 4, 7, 8, 9])
+    """
+    if heads != "shared":
+        return list(range(len(ABLATION)))
+    first: dict[str, int] = {}
+    for number, parts in enumerate(ABLATION):
+        alike = {key: value for key, value in parts.items() if key != "task_margin"}
+        first.setdefault(repr(sorted(alike.items())), number)
+    return list(first.values())
+
+
 @dataclass(frozen=True)
 class Figure:
     """A figure of the paper: the methods that it shows, on what, with how many seeds."""

@@ -24,7 +24,9 @@ def writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise Mistake("--log tensorboard needs the package tensorboard: pip install 'mdmt[tensorboard]'") from None
+        raise Mistake(
+            "--log tensorboard needs the package tensorboard: pip install '.[tensorboard]' in mdmt's folder"
+        ) from None
     return SummaryWriter
 
 

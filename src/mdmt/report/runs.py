@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from mdmt.experiments.config import RunConfig
 from mdmt.metrics import A_T
 from mdmt.report.tables import metrics_table, reduction
 from mdmt.report.text import Grid, rich_table, screen
-from mdmt.words import count, printable, size
+from mdmt.words import count, moment, printable, size
+
+ROOMY = 76  # columns of a screen that has room for tasks and date
 
 
 def list_runs(runs: list[dict[str, Any]], out: str) -> None:
@@ -22,9 +25,11 @@ def list_runs(runs: list[dict[str, Any]], out: str) -> None:
     for benchmark, group in groupby(runs, key=lambda run: run["benchmark"]):
         members = [(_name(run, out), run) for run in group]
         grid = Grid(
-            ["label", "run", "state", "A_T %", "secs", "size"],
+            ["label", "run", "state", "A_T %", "secs", "size", "tasks", "finished"],
             [_run_line(name, run) for name, run in members],
         )
+        if console.width < ROOMY:
+            grid = Grid(grid.columns[:-2], [line[:-2] for line in grid.rows])
         console.print(Text(benchmark or f"no benchmark known, in {out}", style="bold"))
         console.print(rich_table(grid, console.width))
         for name, run in members:
@@ -45,13 +50,17 @@ def _name(run: dict[str, Any], out: str) -> str:
 
 
 def _run_line(name: str, run: dict[str, Any]) -> list[str]:
+    label = str(run["label"] or "-") + ("*" if run["held_out"] else "")
+    at = run["finished_at"]
     return [
-        str(run["label"] or "-") + ("*" if run["held_out"] else ""),
+        f"{label} ({run['differs']})" if run["differs"] else label,
         name,
         run["state"],
         "-" if run["A_T"] is None else A_T.text(run["A_T"]),
         "-" if run["seconds"] is None else f"{run['seconds']:.1f}",
         size(run["bytes"]),
+        "-" if run["tasks"] is None else str(run["tasks"]),
+        "-" if at is None else moment(datetime.fromisoformat(at)),
     ]
 
 
