@@ -40,6 +40,37 @@ def size(number: int) -> str:
     return f"{number / 1e6:.1f} MB" if number >= 1e6 else f"{number / 1e3:.0f} kB"
 
 
+def clock(seconds: float) -> str:
+    """A time as a clock shows it.
+
+    >>> clock(65), clock(3725.4)
+    ('1:05', '1:02:05')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def shared_settings(labels: list[str]) -> tuple[list[str], list[str]]:
+    """The settings that all of several labels have, and the labels without them.
+
+    >>> shared_settings(["er[lr=1,size=2]", "van[lr=1]"])
+    (['lr=1'], ['er[size=2]', 'van'])
+    >>> shared_settings(["van[lr=1]"])
+    ([], ['van[lr=1]'])
+    """
+    parts = [label.removesuffix("]").partition("[") for label in labels]
+    settings = [rest.split(",") if rest else [] for _, _, rest in parts]
+    shared = [one for one in settings[0] if all(one in others for others in settings)] if len(labels) > 1 else []
+    short = []
+    for (name, _, _), own in zip(parts, settings, strict=True):
+        rest = ",".join(one for one in own if one not in shared)
+        short.append(f"{name}[{rest}]" if rest else name)
+    if len(set(short)) < len(set(labels)):
+        return [], labels
+    return shared, short
+
+
 def moment(time: datetime) -> str:
     """A day and a time of it.
 

@@ -193,7 +193,7 @@ def test_a_shell_completes_commands():
 
 def test_a_method_in_a_file(tmp_path, capsys, monkeypatch):
     (tmp_path / "factor.py").write_text("FACTOR = 0.5\n")
-    (tmp_path / "random.py").write_text(
+    (tmp_path / "slow_one.py").write_text(
         "import mdmt\n"
         "from factor import FACTOR\n"
         "class Slow(mdmt.Method):\n"
@@ -203,8 +203,8 @@ def test_a_method_in_a_file(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path.parent)
     arguments = ["--tasks", "1", "--out", str(tmp_path / "runs"), "--json"]
-    assert main(["run", *arguments, "--method", f"./{tmp_path.name}/random.py:Slow"]) == 0
+    assert main(["run", *arguments, "--method", f"./{tmp_path.name}/slow_one.py:Slow"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert (result["label"], result["method"]) == ("random:Slow", "random:Slow")
+    assert (result["label"], result["method"]) == ("slow_one:Slow", "slow_one:Slow")
     assert main(["run", *arguments, "--method", "./none.py:Slow"]) == 2
-    assert "none.py:Slow cannot be loaded: there is no such file" in capsys.readouterr().err
+    assert "none.py is missing" in capsys.readouterr().err

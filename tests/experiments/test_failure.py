@@ -109,10 +109,10 @@ class Faulty(mdmt.Method):
 
 
 def test_an_own_method_that_fails_keeps_its_traceback(tmp_path, monkeypatch, capsys):
-    (tmp_path / "my-faulty.py").write_text(FAULTY)
+    (tmp_path / "my_faulty.py").write_text(FAULTY)
     monkeypatch.setattr(sys, "path", [*sys.path])
     arguments = ["--tasks", "1", "--seeds", "1", "--out", str(tmp_path / "runs"), "--quiet"]
-    assert main(["compare", "--methods", f"{tmp_path}/my-faulty.py:Faulty", *arguments]) == 2
+    assert main(["compare", "--methods", f"{tmp_path}/my_faulty.py:Faulty", *arguments]) == 2
     assert "failed: my_faulty:Faulty, seed 1234: AttributeError" in capsys.readouterr().err
     (path,) = tmp_path.glob("runs/permuted-digits/my_faulty.Faulty/*/1234/failed.json")
     assert "return self.nothing_of_the_kind" in json.loads(path.read_text())["traceback"]

@@ -6,14 +6,17 @@ rich and whatever loads torch are imported when something is drawn, so that help
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
-from mdmt.words import printable
+from mdmt.words import clock, printable, shared_settings
 
 if TYPE_CHECKING:
     from mdmt.experiments.comparison import Row
     from mdmt.experiments.workers import Event, Outcome
     from mdmt.learner import Learner
+
+MINUTE = 60.0  # seconds between two lines of progress where nothing is drawn
 
 
 def tell(message: str) -> None:
@@ -37,18 +40,20 @@ class _Screen:
             print(text, file=sys.stderr, flush=True)
 
     def bar(self, *columns: Any) -> Any:
-        """A bar of rich: a text before these columns, the time left behind them."""
+        """A bar of rich: a text, which yields where there is little room, these columns, and the time left."""
         from rich.progress import Progress, TextColumn, TimeRemainingColumn
+        from rich.table import Column
 
-        text = TextColumn("{task.description}", markup=False)
+        yielding = Column(ratio=1, no_wrap=True, overflow="ellipsis")
         return Progress(
-            text,
+            TextColumn("{task.description}", markup=False, table_column=yielding),
             *columns,
             TimeRemainingColumn(),
             console=self.console,
             transient=True,
             refresh_per_second=4,
             disable=not self.draws,
+            expand=True,
         )
 
 
@@ -56,13 +61,15 @@ class RunBar(_Screen):
     """A run: task, step, accuracy so far and time left."""
 
     def __init__(self, title: str, quiet: bool) -> None:
-        from rich.progress import BarColumn, TaskProgressColumn
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 
         super().__init__(quiet)
         self.title = title
         self.last_line = ""
-        self.progress = self.bar(BarColumn(bar_width=None), TaskProgressColumn())
-        self.row = self.progress.add_task(title, total=None)
+        self.begin = self.last_time = time.monotonic()
+        place = TextColumn("{task.fields[place]}", markup=False)
+        self.progress = self.bar(place, BarColumn(bar_width=12), TaskProgressColumn())
+        self.row = self.progress.add_task(title, total=None, place="")
 
     def __enter__(self) -> RunBar:
         self.progress.start()
@@ -73,26 +80,25 @@ class RunBar(_Screen):
 
     def step(self, learner: Learner) -> None:
         """After every step of learning."""
-        task = learner.task
-        assert task is not None
-        number = learner.current + 1
-        tasks = learner.recorder.stream_length
-        accuracies = learner.record.accuracy[-1] if learner.record.accuracy else []
-        known = [accuracy for accuracy in accuracies[: learner.current] if accuracy is not None]
-        accuracy = f", accuracy {100 * sum(known) / len(known):.1f} %" if known else ""
-        place = f"{self.title}: task {number}/{tasks}"
-        steps = learner.steps_of(task) // len(task.parts)
-        done = (number - len(task.parts)) * steps + learner.step_in_task
-        self._update(f"{place}, step {learner.step_in_task}{accuracy}", done, tasks * steps)
-        self._line_once(place + accuracy)
+        from mdmt.experiments.progress import progress_of
+
+        now = progress_of(learner)
+        accuracy = "" if now.accuracy is None else f", accuracy {100 * now.accuracy:.1f} %"
+        self._update(self.title, f"{now.place}, step {now.step}{accuracy}", now.done)
+        self._line_once(f"{self.title}: {now.place}{accuracy}")
+        elapsed = time.monotonic() - self.begin
+        if time.monotonic() - self.last_time >= MINUTE and now.done > 0:
+            left = clock(elapsed * (1 - now.done) / now.done)
+            self.line(f"{self.title}: {100 * now.done:.0f} %, {clock(elapsed)}, about {left} left")
+            self.last_time = time.monotonic()
 
     def image(self, done: int, total: int) -> None:
         """After some images were decoded."""
-        self._update(f"decoding images: {done:,} of {total:,}", done, total)
+        self._update("decoding images", f"{done:,} of {total:,}", done / total)
         self._line_once("decoding images, once")
 
-    def _update(self, text: str, done: int, total: int) -> None:
-        self.progress.update(self.row, description=text, completed=done, total=total)
+    def _update(self, text: str, place: str, done: float) -> None:
+        self.progress.update(self.row, description=text, place=place, completed=done, total=1.0)
 
     def _line_once(self, text: str) -> None:
         if text != self.last_line:
@@ -108,10 +114,13 @@ class LiveTable(_Screen):
 
         super().__init__(quiet)
         self.seeds = seeds
+        self.shared, short = shared_settings(labels)
+        self.short = dict(zip(labels, short, strict=True))
         self.rows: dict[str, Row | None] = dict.fromkeys(labels)
         self.finished: dict[str, int] = dict.fromkeys(labels, 0)
-        self.warnings: set[str] = set()
-        self.places: dict[str, dict[int, str]] = {label: {} for label in labels}
+        self.places: dict[str, dict[int, Event]] = {label: {} for label in labels}
+        self.computed = 0  # runs that ended and were not just read
+        self.begin = self.last_time = time.monotonic()
         self.live = Live(console=self.console, transient=True, refresh_per_second=4, get_renderable=self.table)
 
     def __enter__(self) -> LiveTable:
@@ -131,9 +140,12 @@ class LiveTable(_Screen):
             self.warnings.add(event.text)
             self.console.print(f"mdmt: {event.text}", markup=False, highlight=False, soft_wrap=True)
             return
-        self.places[label][seed] = event.text
+        self.places[label][seed] = event
         if event.kind == "start":
             self.line(f"{label}, seed {seed}: {event.text}")
+        elif time.monotonic() - self.last_time >= MINUTE:
+            self.line(self.summary())
+            self.last_time = time.monotonic()
 
     def outcome(self, outcome: Outcome, row: Row | None) -> None:
         """A run has ended; `row` is what its method has measured so far."""
@@ -143,25 +155,45 @@ class LiveTable(_Screen):
         self.places[label].pop(seed, None)
         self.rows[label] = row
         self.finished[label] += 1
+        self.computed += not outcome.read
         if record is None:
             self.line(f"{label}, seed {seed}: failed: {outcome.reason}")
         elif not outcome.read:
             accuracy = f"{A_T.name} {A_T.text(record['metrics'][A_T.name])} %"
             self.line(f"{label}, seed {seed}: {accuracy}, {record['seconds']:.1f} s")
 
+    def summary(self) -> str:
+        """How many runs are over, the time until now, and about how much is left."""
+        total = len(self.rows) * self.seeds
+        over = sum(self.finished.values())
+        elapsed = time.monotonic() - self.begin
+        words = [f"{over} of {total} runs", clock(elapsed)]
+        work = self.computed + sum(event.done for events in self.places.values() for event in list(events.values()))
+        if work > 0:
+            left = total - (over - self.computed) - work
+            words.append(f"about {clock(elapsed * left / work)} left")
+        return ", ".join(words)
+
     def table(self) -> Any:
-        """What is known now."""
-        from mdmt.metrics import METRICS
+        """What is known now, in columns whose widths stay."""
+        from rich.console import Group
+        from rich.text import Text
+
+        from mdmt.metrics import A_T
         from mdmt.report.text import Grid, format_metric, rich_table
 
         lines = []
         for label, row in self.rows.items():
-            cells = row.metrics if row else {}
-            places = [f"{seed}: {text}" for seed, text in list(self.places[label].items())]
-            seeds = ", ".join([f"{self.finished[label]}/{self.seeds}", *places])
-            lines.append([label, *(format_metric(metric, cells.get(metric.name)) for metric in METRICS), seeds])
-        columns = ["method", *(metric.heading for metric in METRICS), "seeds"]
-        return rich_table(Grid(columns, lines), self.console.width)
+            events = list(self.places[label].values())
+            known = [event.accuracy for event in events if event.accuracy is not None]
+            so_far = f"{100 * sum(known) / len(known):.1f}" if known else "-"
+            share = f"{100 * sum(event.done for event in events) / len(events):.0f} %" if events else "-"
+            metric = format_metric(A_T, row.metrics.get(A_T.name) if row else None)
+            runs = f"{self.finished[label]}/{self.seeds}"
+            lines.append([self.short[label], f"{metric:>13}", runs, f"{share:>5}", f"{so_far:>6}"])
+        header = self.summary() + (f"; all with {', '.join(self.shared)}" if self.shared else "")
+        grid = Grid(["method", A_T.heading, "runs", "now", "so far"], lines)
+        return Group(Text(header), rich_table(grid, self.console.width))
 
 
 class DownloadBar(_Screen):

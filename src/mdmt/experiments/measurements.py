@@ -157,10 +157,12 @@ def steps_as_csv(steps: Sequence[Step]) -> str:
     task,step,loss,gradient,seconds,gradient_norm
     1,1,0.5,nan,0.25,2.0
     """
+    has_norms = any(row[-1] == row[-1] for row in steps)
+    columns = COLUMNS if has_norms or not steps else FIRST_COLUMNS  # a log of an earlier version stays as it was
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([int(task), int(step), *rest] for task, step, *rest in steps)
+    writer.writerow(columns)
+    writer.writerows([int(row[0]), int(row[1]), *row[2 : len(columns)]] for row in steps)
     return text.getvalue()
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from mdmt.errors import ending, summarise
 from mdmt.experiments.config import RunConfig
+from mdmt.experiments.progress import progress_of
 
 if TYPE_CHECKING:
     from mdmt.learner import Learner
@@ -47,6 +48,8 @@ class Event:
     config: RunConfig
     text: str
     kind: Literal["start", "progress", "warning"] = "progress"
+    done: float = 0.0  # the share of the run that is over
+    accuracy: float | None = None  # so far
 
 
 class Workers(Protocol):
@@ -222,7 +225,9 @@ class _Reporter:
 
     def step(self, learner: Learner) -> None:
         """After every step of learning."""
-        self._report(f"task {learner.current + 1}/{learner.recorder.stream_length}")
+        if time.monotonic() - self.last_report >= INTERVAL:
+            progress = progress_of(learner)
+            self._report(progress.place, progress.done, progress.accuracy)
 
     def image(self, done: int, total: int) -> None:
         """After some images were decoded."""
@@ -232,10 +237,10 @@ class _Reporter:
         """What a person should know."""
         self._send(Event(self.config, text, "warning"))
 
-    def _report(self, text: str) -> None:
+    def _report(self, text: str, done: float = 0.0, accuracy: float | None = None) -> None:
         now = time.monotonic()
         if now - self.last_report >= INTERVAL:
-            self._send(Event(self.config, text))
+            self._send(Event(self.config, text, done=done, accuracy=accuracy))
             self.last_report = now
 
     def _send(self, event: Event) -> None:
