@@ -119,6 +119,7 @@ class LiveTable(_Screen):
         self.rows: dict[str, Row | None] = dict.fromkeys(labels)
         self.finished: dict[str, int] = dict.fromkeys(labels, 0)
         self.places: dict[str, dict[int, Event]] = {label: {} for label in labels}
+        self.warnings: set[str] = set()  # what was said already
         self.computed = 0  # runs that ended and were not just read
         self.begin = self.last_time = time.monotonic()
         self.live = Live(console=self.console, transient=True, refresh_per_second=4, get_renderable=self.table)

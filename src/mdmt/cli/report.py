@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mdmt.cli.options import Methods, RunOptions
+from mdmt.cli.options import Methods, Quiet, RunOptions
 from mdmt.cli.progress import tell
 from mdmt.cli.run import run_all, tell_failures
 from mdmt.errors import Mistake
 from mdmt.experiments.paper import FIGURES
 from mdmt.words import count
+
+if TYPE_CHECKING:
+    from mdmt.experiments.store import RunFolder
 
 NEEDS = ("jinja2", "matplotlib", "sklearn")
 Runs = Annotated[str, typer.Argument(help="A folder of runs.")]
@@ -29,6 +36,15 @@ def report(
         str | None,
         typer.Option(metavar="DIR", help="Also write each figure (SVG, PNG) and table (CSV, LaTeX) to this folder."),
     ] = None,
+    benchmark: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only runs of this benchmark; may be repeated.")
+    ] = None,
+    methods: Annotated[str | None, typer.Option(metavar="LIST", help="Only runs of these methods or labels.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="Only runs that finished since, as 2026-11-16 or 2026-11-16T14:00."),
+    ] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write an HTML report of runs. Tables, the paper's figures, drift, cost, differences."""
     folder = _folder(runs)
@@ -38,10 +54,16 @@ def report(
     from mdmt.report.page import figures_of, render
     from mdmt.report.study import read_studies
 
-    studies, unusable = read_studies(find_runs(folder))
+    chosen = [run for run in find_runs(folder) if _wanted(run, benchmark, _labels(methods), _date(since))]
+    studies, unusable = read_studies(chosen)
     if not studies and not unusable:
-        raise Mistake(f"no runs under {runs}: `mdmt run` and `mdmt compare` leave them in --out")
-    content = figures_of(studies, folder / ".tsne")
+        others = "" if (benchmark, methods, since) == (None, None, None) else " of those asked for"
+        raise Mistake(f"no runs{others} under {runs}: `mdmt run` and `mdmt compare` leave them in --out")
+    content = []
+    for number, study in enumerate(studies, 1):
+        if not quiet:
+            print(f"{study.title}: {number} of {count('study', len(studies), 'studies')}", file=sys.stderr, flush=True)
+        content += [replace(figures, number=number - 1) for figures in figures_of([study], folder / ".tsne")]
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, render(content, unusable, where=runs).encode())
@@ -51,6 +73,31 @@ def report(
         tell(f"not shown: {run.name}: {run.reason}")
     if figures is not None:
         print(f"{figures}: {count('file', len(write_all(content, Path(figures))))}")
+
+
+def _labels(methods: str | None) -> list[str] | None:
+    """A list of methods or labels, cut at the commas outside of brackets."""
+    return None if methods is None else [name.strip() for name in re.split(r",(?![^\[]*\])", methods)]
+
+
+def _date(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        raise Mistake(f"--since {text}: write it as 2026-11-16 or 2026-11-16T14:00") from None
+
+
+def _wanted(run: RunFolder, benchmarks: list[str] | None, names: list[str] | None, since: datetime | None) -> bool:
+    """Whether a run is one of those asked for; one that cannot be read is shown with its reason when nothing is."""
+    if benchmarks is None and names is None and since is None:
+        return True
+    try:
+        config = run.config
+        is_recent = since is None or run.finished_at >= since
+    except (Mistake, OSError):
+        return False
+    is_of_benchmark = benchmarks is None or config.benchmark in benchmarks
+    return is_recent and is_of_benchmark and (names is None or config.method in names or config.label in names)
 
 
 def watch(
@@ -118,8 +165,18 @@ def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:
     return [path for part in parts for path in write_figure(figures, part, styles(studies), place)]
 
 
+def _pin_threads() -> None:
+    """One thread for the libraries that compute figures: on arrays this small, many get into each other's way.
+
+    It must be said before they are loaded.
+    """
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
+
 def _folder(runs: str) -> Path:
     _check()
+    _pin_threads()
     folder = Path(runs)
     if not folder.is_dir():
         raise Mistake(f"{runs} is not a folder: give one that holds runs")

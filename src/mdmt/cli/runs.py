@@ -20,7 +20,7 @@ def list_(
     out: Annotated[str, typer.Argument(help="The folder to search.")] = "runs",
     json: Json = False,
 ) -> None:
-    """List the runs in a folder with state, tasks, A_T, seconds, size and date."""
+    """List the runs in a folder. State, A_T, seconds, size, tasks and date."""
     from pathlib import Path
 
     from mdmt.experiments.store import distinctions, find_runs

@@ -1,0 +1,43 @@
+"""Which runs a report shows."""
+
+import os
+
+import pytest
+
+from mdmt.cli.app import main
+from mdmt.cli.report import _date, _labels, _wanted
+from mdmt.experiments.store import find_runs
+from support.run_folders import leave
+
+
+@pytest.fixture
+def out(tmp_path):
+    leave(tmp_path, "van")
+    old = leave(tmp_path, "er[lr=0.1,batch=5]")
+    leave(tmp_path, "van", benchmark="split-digits")
+    os.utime(old / "record.json", (1e9, 1e9))  # in 2001
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "methods", "since", "count"),
+    [
+        (None, None, None, 3),
+        (["split-digits"], None, None, 1),
+        (None, "van", None, 2),
+        (None, "er[batch=5,lr=0.1], mas", None, 1),
+        (None, "er", None, 1),
+        (None, None, "2002-01-01", 2),
+        (["permuted-digits"], "van", "2002-01-01T12:00", 1),
+    ],
+)
+def test_runs_are_chosen_by_benchmark_method_and_date(out, benchmark, methods, since, count):
+    assert sum(_wanted(run, benchmark, _labels(methods), _date(since)) for run in find_runs(out)) == count
+
+
+def test_nothing_chosen_and_a_wrong_date_are_one_line(out, capsys):
+    page = str(out / "page.html")
+    assert main(["report", str(out), "--out", page, "--methods", "gem"]) == 2
+    assert "no runs of those asked for" in capsys.readouterr().err
+    assert main(["report", str(out), "--out", page, "--since", "yesterday"]) == 2
+    assert "--since yesterday: write it as 2026-11-16" in capsys.readouterr().err
