@@ -427,11 +427,7 @@ class Learner(Predictor):
                     self.method.grow()
                     self.optimiser.grow(before)
         self.recorder.begin_task(task)
-        self.task = task
-        self.task_name = task.name
-        self.step_in_task = 0
-        self.memory.open_task(self.current, self.heads.tasks[-1].rows)
-        self.method.begin_task()
+        self._begin(task)
 
     def _take_up_again(self, task: Task) -> None:
         """More data of a task that has its rows: it gets new room in the memory, which `_close` evens out."""
@@ -440,6 +436,9 @@ class Learner(Predictor):
             refuse_single_examples(self.backbone, self.method.one_by_one, self.batch, task)
         self.recorder.continue_task(self.heads.number(task.name), len(task.train))
         self.again = True
+        self._begin(task)
+
+    def _begin(self, task: Task) -> None:
         self.task = task
         self.task_name = task.name
         self.step_in_task = 0
