@@ -73,7 +73,7 @@ class Trial:
 
 def outcome(learner: Learner) -> tuple[Any, ...]:
     """Everything of a run that must not depend on chance or interruptions."""
-    record = dataclasses.replace(learner.record, seconds=0.0, memory_bytes=0)
+    record = dataclasses.replace(learner.record, seconds=0.0, memory_bytes=0, buffer_bytes=0)
     return dataclasses.astuple(record), learner.model.sha256()
 
 

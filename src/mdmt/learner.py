@@ -153,7 +153,7 @@ class Learner(Predictor):
                     on_step(self)
             self.recorder.before_step(task, self.step_in_task, self.model)
             self._close(task)
-        self.recorder.after_task(self.model, self.memory)
+        self.recorder.after_task(self.model, self.memory, self.method.buffer_bytes)
         if folder is not None:
             folder.write(self)
 

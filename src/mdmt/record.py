@@ -24,7 +24,8 @@ class Record:
     `accuracy` has the task given, `accuracy_task_free` lets all seen heads compete. `curve` holds Z_0..Z_10 of each task,
     a point every ten examples.
     `drift[i][j]` is 1 - cos between the features of task j after task i and right after task j, on a fixed sample.
-    `seconds` is the time spent learning, evaluation aside.
+    `seconds` is the time spent learning, evaluation aside. `memory_bytes` counts the examples kept, `buffer_bytes` what
+    else the method remembers, such as the importance of each weight.
     """
 
     accuracy: Rows = field(default_factory=list)
@@ -35,6 +36,7 @@ class Record:
     seconds: float = 0.0
     steps: int = 0
     memory_bytes: int = 0
+    buffer_bytes: int = 0
     weights_sha256: str = ""
 
     @property

@@ -99,7 +99,7 @@ class Recorder:
             loss, total, norm = (self.step_stats.get(name, math.nan) for name in STATS)
             self.step_log.append([len(self.heads.tasks), step, loss, total, self.record.seconds, norm])
 
-    def after_task(self, model: Model, memory: Memory) -> None:
+    def after_task(self, model: Model, memory: Memory, buffer_bytes: int = 0) -> None:
         """A row of accuracies and of drift; tasks learned together have one row, the last of them.
 
         After more data of a task it takes the place of the last one.
@@ -115,6 +115,7 @@ class Recorder:
         _append(record.accuracy_task_free, [None if row is None else row[1] for row in rows], len(self.heads.tasks))
         _append(record.drift, [self.drift(name, model) for name in self.heads.names], len(self.heads.tasks))
         record.memory_bytes = sum(memory.bytes.values())
+        record.buffer_bytes = buffer_bytes
         record.weights_sha256 = model.sha256()
         if self.stream_length:
             self._take_snapshots(model)

@@ -135,6 +135,7 @@ def essence(record):
         "steps",
         "weights_sha256",
         "memory_bytes",
+        "buffer_bytes",
         "metrics",
         "tasks",
         "kept",

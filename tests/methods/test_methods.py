@@ -10,7 +10,7 @@ from torch import nn
 
 import mdmt
 from mdmt import memory
-from mdmt.methods import AGEM, ER, EWC, GEM, MAS, MEGA, MER, PI, Joint, RWalk
+from mdmt.methods import AGEM, ER, EWC, GEM, MAS, MEGA, MER, PI, VAN, Joint, RWalk
 from mdmt.methods.gem import solve
 from mdmt.methods.mega import best_angle, turned
 from mdmt.tasks import Batch
@@ -461,6 +461,18 @@ def test_joint_lets_all_classes_compete_in_training():
     assert record["metrics"]["F_T"] is record["metrics"]["LTR"] is record["metrics"]["LCA_10"] is None
     assert record["accuracy"][0] == [None, None]
     assert None not in record["accuracy"][1]
+
+
+def test_the_record_counts_what_a_method_remembers():
+    learners = {kind: tiny(kind()) for kind in (EWC, VAN)}
+    for learner in learners.values():
+        learner.learn(tiny_tasks(1)[0])
+    ewc = learners[EWC]
+    buffers = ewc.method.state()[0].values()
+    assert len(buffers) > 1
+    assert ewc.record.buffer_bytes == sum(buffer.numel() * buffer.element_size() for buffer in buffers)
+    assert ewc.record.buffer_bytes > ewc.model.flat.nbytes
+    assert learners[VAN].record.buffer_bytes == 0
 
 
 def test_joint_learns_a_single_task():

@@ -33,6 +33,7 @@ from mdmt.methods import METHODS
 from mdmt.report import charts, features, files, heatmaps, page, sections, study, style, tables
 from mdmt.report.server import make_server
 from mdmt.report.text import Strong, as_latex, as_markdown
+from mdmt.words import size
 from support.helpers import some_row
 from support.run_folders import interrupt, leave
 
@@ -200,7 +201,18 @@ def test_cost_is_what_the_runs_took(out):
     entry = only(out).entries[1]
     assert seconds.series[1].x[0] == pytest.approx(np.mean([run.record["seconds"] for run in entry.runs]))
     assert memory.series[1].x[0] == pytest.approx(np.mean([run.record["memory_bytes"] for run in entry.runs]) / 1e6)
+    assert tables.main_grid([entry.row]).rows[0][-1] == size(max(run.record["memory_bytes"] for run in entry.runs))
     assert seconds.summary().startswith("average accuracy A_T (%), highest first: ")
+
+
+def test_what_a_method_remembers_counts_as_memory(tmp_path):
+    folder = leave(tmp_path, "ewc")
+    record = json.loads((folder / "record.json").read_text())
+    (folder / "record.json").write_text(json.dumps({**record, "memory_bytes": 0, "buffer_bytes": 2_500_000}))
+    found = only(tmp_path)
+    assert found.rows[0].memory_bytes == 2_500_000
+    assert charts.cost_in_memory(found).series[0].x[0] == pytest.approx(2.5)
+    assert sections.table(found)["lines"][0]["cells"][-2]["text"] == "2.5 MB"
 
 
 def test_angles_by_hand():
@@ -548,7 +560,7 @@ def test_a_figure_of_the_paper_from_finished_runs(tmp_path, capsys):
     both = ["--methods", f"{shown[-1]},van"]
     leave(runs, "van", tasks=2)
     assert main(["reproduce", "fig3", *arguments, *both]) == 2
-    assert capsys.readouterr().err == "mdmt: fig3: its methods must have one kind of head\n"
+    assert capsys.readouterr().err.splitlines()[-1] == "mdmt: fig3: its methods must have one kind of head"
     text = written[0].read_text()
     assert all(f">{variant}<" in text for variant in labels)
 

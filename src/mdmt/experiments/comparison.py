@@ -68,7 +68,7 @@ class Row:
     published: dict[str, Any] | None
     runs: list[str]  # their folders
     seconds: Spread  # of learning
-    memory_bytes: int
+    memory_bytes: int  # of examples and of whatever else the method remembers
     chance: float | None = None  # the accuracy of guessing among the classes of a task
     setup: tuple[str, ...] = ()  # of one's own data, how they were learned, in words
     settings: dict[str, Any] | None = None  # the point that `mdmt tune` tried
@@ -111,7 +111,7 @@ def row_of(configs: Sequence[RunConfig], records: Sequence[dict[str, Any]], fold
         published=None if reduced else published_for(first),
         runs=list(folders),
         seconds=_mean_std([record["seconds"] for record in records]),
-        memory_bytes=max(record["memory_bytes"] for record in records),
+        memory_bytes=max(stored_bytes(record) for record in records),
         chance=_chance(records[0]["tasks"]),
         setup=_setup(first, records[0]),
     )
@@ -126,6 +126,11 @@ def _setup(config: RunConfig, record: dict[str, Any]) -> tuple[str, ...]:
     if not config.is_own_data:
         return ()
     return tuple(config.setup if record["memory_bytes"] else config.setup[:-1])
+
+
+def stored_bytes(record: dict[str, Any]) -> int:
+    """What a method has to keep: examples, and buffers such as EWC's, which runs of 0.1.0 did not count."""
+    return int(record["memory_bytes"] + record.get("buffer_bytes", 0))
 
 
 def mean_std(values: Sequence[float | None]) -> Spread | None:

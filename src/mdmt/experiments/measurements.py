@@ -90,6 +90,7 @@ def _check(content: dict[str, Any]) -> dict[str, Any]:
         "seconds": gate.number(1e12)("seconds", gate.value_of(content, "seconds")),
         "steps": gate.whole(0, 10**12)("steps", gate.value_of(content, "steps")),
         "memory_bytes": gate.whole(0, 10**15)("memory_bytes", gate.value_of(content, "memory_bytes")),
+        "buffer_bytes": gate.whole(0, 10**15)("buffer_bytes", content.get("buffer_bytes", 0)),
         "weights_sha256": gate.text("weights_sha256", content.get("weights_sha256", "")),
     }
 

@@ -200,6 +200,12 @@ class Method:
         """The declared buffers by name."""
         return {name: b for base in cls.__mro__ for name, b in vars(base).items() if isinstance(b, Buffer)}
 
+    @property
+    def buffer_bytes(self) -> int:
+        """The size of all that it remembers beside the examples."""
+        tensors: list[Tensor] = [getattr(self, name) for name in self.buffers()]
+        return sum(tensor.nbytes for tensor in tensors)
+
     def grow(self) -> None:
         """The parameters became more: pad what runs along them."""
         for name, buffer in self.buffers().items():

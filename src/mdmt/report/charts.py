@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from mdmt.experiments.comparison import stored_bytes
 from mdmt.metrics import A_T, BETA, average_accuracy, learning_curve_area
 from mdmt.report.study import Array, Run, Study
 
@@ -176,7 +177,8 @@ def cost_in_memory(study: Study) -> Chart:
     """Accuracy against the bytes of the memory."""
     return _cost(
         study, "cost-bytes", "Accuracy against memory", "memory (MB)",
-        lambda run: run.record["memory_bytes"] / 1e6, "Stored examples and representations",
+        lambda run: stored_bytes(run.record) / 1e6,
+        "Stored examples, representations, and what else a method remembers of earlier tasks",
     )  # fmt: skip
 
 

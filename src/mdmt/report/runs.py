@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
-from mdmt.experiments.comparison import mean_std
+from mdmt.experiments.comparison import mean_std, stored_bytes
 from mdmt.experiments.config import RunConfig
 from mdmt.metrics import A_T
 from mdmt.report.tables import metrics_table, reduction
@@ -87,7 +87,8 @@ def show_run(about: dict[str, Any], config: RunConfig, record: dict[str, Any] | 
     if record is not None:
         for part in _measurements(config, record, console.width):
             console.print(part)
-        memory = f"memory {size(record['memory_bytes'])}" if record["memory_bytes"] else "no memory"
+        stored = stored_bytes(record)
+        memory = f"memory {size(stored)}" if stored else "no memory"
         cost = [count("step", record["steps"]), f"{record['seconds']:.1f} s of learning", memory]
         console.print(Text(", ".join([*cost, f"{size(about['bytes'])} on disk"])))
         if record.get("versions"):
