@@ -29,7 +29,8 @@ KEYS["config.json"] = (
     "backbone.arguments.inputs", "arguments.task_margin", "arguments.reading", "arguments.distance",
 )  # fmt: skip
 KEYS["record.json"] = (
-    "accuracy", "accuracy_task_free", "curve", "drift", "tasks", "seconds", "steps", "memory_bytes", "buffer_bytes", "weights_sha256",
+    "accuracy", "accuracy_task_free", "curve", "drift", "tasks", "seconds", "steps", "memory_bytes", "buffer_bytes",
+    "weights_sha256",
     "metrics", "versions", "reduced", "finished", "metrics.A_T", "accuracy.0", "accuracy.0.0", "accuracy_task_free.1.0",
     "curve.0", "curve.0.1", "drift.1.0", "tasks.0", "tasks.0.name", "tasks.0.classes", "tasks.0.train", "tasks.1.test",
     "versions.torch", "reduced.tasks", "reduced.subset",

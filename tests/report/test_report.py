@@ -33,6 +33,7 @@ from mdmt.methods import METHODS
 from mdmt.report import charts, features, files, heatmaps, page, sections, study, style, tables
 from mdmt.report.server import make_server
 from mdmt.report.text import Strong, as_latex, as_markdown
+from mdmt.report.verdict import verdict
 from mdmt.words import size
 from support.helpers import some_row
 from support.run_folders import interrupt, leave
@@ -88,11 +89,141 @@ def test_a_table_has_one_stream_and_one_kind_of_head(tmp_path):
     leave(tmp_path, "er[reference_batch=8]")  # a method's own affair
     studies, _ = read(tmp_path)
     assert [(s.benchmark, s.heads, s.tasks, len(s.entries)) for s in studies] == [
+        ("permuted-digits", "shared", 3, 2),  # the largest comes first
         ("permuted-digits", "per-task", 3, 1),
-        ("permuted-digits", "shared", 3, 2),
         ("permuted-digits", "shared", 4, 1),
         ("split-digits", "per-task", 3, 1),
     ]
+
+
+def test_studies_have_names_that_differ(tmp_path):
+    leave(tmp_path, "van")
+    leave(tmp_path, "van", subset=50)
+    leave(tmp_path, "van", subset=80)
+    leave(tmp_path, "van", cross_validation=True)
+    leave(tmp_path, "van", benchmark="split-digits")
+    titles = {one.title for one in read(tmp_path)[0]}
+    name = "permuted-digits, 3 tasks, one shared head"
+    assert titles == {
+        name,
+        f"{name}, subset 50",
+        f"{name}, subset 80",
+        "permuted-digits, 3 held-out tasks, one shared head",
+        "split-digits, 3 tasks, a head per task",
+    }
+    leave(tmp_path / "again", "van", validation="b")
+    leave(tmp_path / "more", "van", validation="c")
+    assert f"{name} (2)" in {one.title for one in read(tmp_path)[0]}
+
+
+def test_several_studies_have_an_overview_and_a_filter(tmp_path, text):
+    for seed in (1, 2):
+        leave(tmp_path, "er", seed)
+    leave(tmp_path, "van", benchmark="split-digits")
+    page_ = html(tmp_path)
+    overview = page_[page_.index('<section id="overview">') : page_.index('<article id="s0"')]
+    assert re.findall(r'<a href="#(s\d)">([^<]*)</a>', overview) == [
+        ("s0", "permuted-digits, 3 tasks, one shared head"), ("s1", "split-digits, 3 tasks, a head per task"),
+    ]  # fmt: skip
+    values = set(re.findall(r'name="(\w+)" value="([^"]*)"', page_))
+    assert values == {
+        ("benchmark", "permuted-digits"), ("benchmark", "split-digits"), ("method", "er"), ("method", "van"),
+    }  # fmt: skip
+    assert 'id="overview"' not in text
+    assert '<tr data-method="mdmt-r">' in text
+
+
+def row_of(label, *accuracies, seeds=(1, 2, 3), seconds=60.0, memory=0, free=None):
+    """A row with these accuracies, one for each seed."""
+    cells = {"A_T": comparison.mean_std(accuracies), "A_free": free and comparison.mean_std([free])}
+    return some_row(
+        method=label, label=label, seeds=list(seeds), metrics=cells, memory_bytes=memory,
+        seconds=comparison.mean_std([seconds]),
+    )  # fmt: skip
+
+
+class Rows(study.Study):
+    """A study of given rows."""
+
+    rows = ()
+
+
+def sentence(monkeypatch, *rows):
+    monkeypatch.setattr(Rows, "rows", list(rows))
+    told = verdict(Rows("split-digits", "per-task", 5, {}, []))
+    return told.label + told.sentence
+
+
+def test_the_verdict_says_who_is_best_by_how_much_how_surely_and_at_what_cost(monkeypatch):
+    joint = row_of("joint", 0.99, 0.99, 0.99)
+    er = row_of("er", 0.88, 0.781, 0.679, seconds=30)
+    ours = row_of("mdmt-r", 0.90, 0.80, 0.70, memory=125_000, free=0.5)
+    low, high = stats.t.interval(0.95, 2, loc=2.0, scale=stats.sem([2, 1.9, 2.1]))
+    assert sentence(monkeypatch, joint, er, ours) == (
+        "mdmt-r is best: 80.00 % on average over the 5 tasks in the end (50.00 % where the task is not given), +2.00 points "
+        f"[{low:+.2f}, {high:+.2f}] above er, the next (paired over 3 seeds, 95 %), for 60 s of learning and 125 kB of memory "
+        "(er: 30 s of learning and no memory)."
+    )
+    near = row_of("mega", 0.91, 0.79, 0.69)
+    told = sentence(monkeypatch, ours, er, near)
+    assert "has the highest accuracy" in told
+    assert "these seeds do not show it to be better than mega: +0.33 points [" in told
+
+
+def test_the_verdict_compares_equal_seeds_only(monkeypatch):
+    """The lucky seed of one is not held against the mean of the other."""
+    er = row_of("er", 0.5, 0.6, 0.9, seeds=(1, 2, 3))
+    ours = row_of("mdmt-r", 0.52, 0.62, seeds=(1, 2))
+    lucky = row_of("van", 0.99, seeds=(3,))
+    told = sentence(monkeypatch, er, ours, lucky)
+    assert told.startswith("mdmt-r is best: 57.00 %")
+    assert "paired over 2 seeds" in told
+    assert told.endswith(" Not compared, for want of equal seeds: van.")
+    one = sentence(monkeypatch, row_of("er", 0.5, seeds=(1,)), row_of("van", 0.4, seeds=(1,)))
+    assert "+10.00 points above van, and one seed cannot say how sure that is" in one
+    assert "there is no other method to compare it with" in sentence(monkeypatch, er)
+    assert sentence(monkeypatch, row_of("joint", 0.9)).startswith("joint ends at 90.00 %")
+
+
+def test_the_verdict_stands_under_the_title(out, text):
+    told = verdict(only(out))
+    assert f"<strong>{told.label}</strong>{told.sentence}".replace("'", "&#39;") in text[: text.index("</header>")]
+
+
+def test_fig_6_has_one_legend_for_all_methods(tmp_path):
+    """Joint has but its end: its points have the colour of the end, and the legend has all times."""
+    folder = leave(tmp_path, "joint")
+    last = {"after task 3": np.zeros((4, 2))}
+    every = {f"after task {task}": np.ones((4, 2)) for task in (1, 2, 3)}
+    figures = page.Figures(only(folder), 0, {}, {"fig5": {}, "fig6": {"joint": last, "van": every}})
+    cloud = page._clouds("fig6", figures.clouds["fig6"], "s0")
+    assert [name for name, _ in cloud["legend"]] == list(every)
+    colours = [set(re.findall(r"var\(--t\d\)", panel["svg"])) for panel in cloud["panels"]]
+    assert colours == [{"var(--t2)"}, {"var(--t0)", "var(--t1)", "var(--t2)"}]
+    path, _ = files.write_figure(figures, "fig6", {}, tmp_path)
+    assert "after task 1" in path.read_text()
+
+
+def test_running_runs_are_shown_with_their_curves_so_far(tmp_path):
+    folders = [leave(tmp_path, variant, tasks=4) for variant in ("van", "er")]
+    whole = json.loads((folders[0] / "record.json").read_text())
+    interrupt(folders[0], learned=2)
+    interrupt(folders[1], learned=0)
+    with open(folders[0] / ".lock", "w") as one, open(folders[1] / ".lock", "w") as two:
+        for lock in (one, two):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        studies, unusable = read(tmp_path)
+        text = page.render([], unusable, where="here")
+    assert studies == []
+    (going_on,) = study.running_studies(unusable)
+    assert [entry.label for entry in going_on.entries] == ["van, seed 1234", "er, seed 1234"]
+    van, _ = charts.trend(going_on).series
+    first, second = (100 * np.mean(whole["accuracy"][t][: t + 1]) for t in (0, 1))
+    assert van.y == pytest.approx([first, second, np.nan, np.nan], nan_ok=True)
+    shown = text[text.index('<section id="running">') :]
+    assert f"<td>2 of 4</td><td>{second:.2f}</td>" in shown
+    assert "<td>0 of 4</td><td>-</td>" in shown
+    assert shown.count('<div class="plot"') == 1
 
 
 def test_rows_of_one_label_and_different_settings_are_told_apart(tmp_path):
@@ -478,7 +609,6 @@ def test_report_writes_the_page_the_figures_and_the_tables(out, tmp_path, capsys
         (["report", "."], "no runs under ."),
         (["reproduce", "fig4", "permuted-digits", "--workers", "none"], "--workers none: must be auto"),
         (["reproduce", "fig4", "permuted-digits", "--checkpoint-every", "soon"], "checkpoint-every soon"),
-        (["watch", "nowhere"], "nowhere is not a folder: give one that holds runs"),
         (["watch", ".", "--port", "70000"], "Invalid value for '--port'"),
     ],
 )
@@ -632,6 +762,26 @@ def test_watch_shows_what_is_there_now_to_this_machine_alone(tmp_path):
             error.value.close()
 
 
+def test_watch_starts_before_the_first_run(tmp_path):
+    runs = tmp_path / "runs"
+    with served(runs) as port:
+        assert "No run is finished yet." in ask(port, "/")
+        first = ask(port, "/version")
+        leave(runs, "van")
+        assert ask(port, "/version") != first
+        assert "Average accuracy along learning" in ask(port, "/")
+
+
+def test_watch_takes_a_folder_that_is_not_there_yet_but_no_file(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("mdmt.report.server.ThreadingHTTPServer.serve_forever", lambda self: None)
+    assert main(["watch", str(tmp_path / "later"), "--port", "0"]) == 0
+    assert capsys.readouterr().err.endswith("later does not exist yet: the page fills when a run begins there\n")
+    file = tmp_path / "file"
+    file.touch()
+    assert main(["watch", str(file), "--port", "0"]) == 2
+    assert "is not a folder" in capsys.readouterr().err
+
+
 def test_ctrl_c_ends_watch_quietly(tmp_path):
     script = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from mdmt.cli.app import main; "
@@ -662,7 +812,7 @@ def test_every_metric_has_its_formula_meaning_and_direction(text):
 
 def test_sections_stand_in_their_order(text):
     for first, second in pairwise(
-        ["setup", "table", "trend", "matrices", "features", "angles", "drifts", "cost", "differences"]
+        ["setup", "table", "differences", "trend", "matrices", "cost", "features", "angles", "drifts", "methods"]
     ):
         assert text.index(f'id="s0-{first}"') < text.index(f'id="s0-{second}"')
 

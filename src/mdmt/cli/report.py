@@ -106,14 +106,16 @@ def watch(
         int, typer.Option(min=0, max=65535, metavar="N", help="Port to listen on; 0 takes a free one.")
     ] = 8765,
 ) -> None:
-    """Serve the live report on localhost."""
-    folder = _folder(runs)
+    """Serve the live report on localhost. It may be started before the first run."""
+    folder = _folder(runs, must_exist=False)
     from mdmt.report.server import HOST, make_server
 
     try:
         server = make_server(folder, port)
     except OSError as error:
         raise Mistake(f"port {port} cannot be used ({error.strerror}): give another --port") from None
+    if not folder.exists():
+        tell(f"{runs} does not exist yet: the page fills when a run begins there")
     with server:
         try:
             print(f"http://{HOST}:{server.server_address[1]}/  (Ctrl-C ends it)", flush=True)
@@ -174,11 +176,11 @@ def _pin_threads() -> None:
         os.environ.setdefault(name, "1")
 
 
-def _folder(runs: str) -> Path:
+def _folder(runs: str, *, must_exist: bool = True) -> Path:
     _check()
     _pin_threads()
     folder = Path(runs)
-    if not folder.is_dir():
+    if not folder.is_dir() and (must_exist or folder.exists()):
         raise Mistake(f"{runs} is not a folder: give one that holds runs")
     return folder
 

@@ -139,16 +139,27 @@ def plain(label: str) -> str:
     return ("\u200b" if label.startswith("_") else "") + label.replace("$", r"\$")
 
 
-def scatter(groups: dict[str, Array]) -> Figure:
-    """One panel of Fig. 5 or 6. The plane of t-SNE has no units: no ticks."""
+def group_names(clouds: Clouds) -> list[str]:
+    """The groups of all methods, by their tasks: one may lack some, as joint does, which has but its end.
+
+    >>> group_names({"joint": {"after task 3": []}, "van": {"after task 1": [], "after task 3": []}})
+    ['after task 1', 'after task 3']
+    """
+    names = {name for groups in clouds.values() for name in groups}
+    return sorted(names, key=lambda name: int(name.split()[-1]))
+
+
+def scatter(groups: dict[str, Array], names: list[str]) -> Figure:
+    """One panel of Fig. 5 or 6, in the colours of the groups' places in `names`. The plane of t-SNE has no units."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=(2.6, 2.4))
-        _cloud(figure.add_axes((0.01, 0.01, 0.98, 0.98)), groups)
+        _cloud(figure.add_axes((0.01, 0.01, 0.98, 0.98)), groups, names)
     return figure
 
 
-def _cloud(axes: Axes, groups: dict[str, Array]) -> None:
-    for number, points in enumerate(groups.values()):
+def _cloud(axes: Axes, groups: dict[str, Array], names: list[str]) -> None:
+    for name, points in groups.items():
+        number = names.index(name)
         marks = axes.scatter(
             points[:, 0], points[:, 1], s=9, marker=TASK_MARKERS[number % 3], color=TASKS[number % 3],
             alpha=0.8, linewidths=0,
@@ -163,9 +174,9 @@ def scatters(title: str, clouds: Clouds) -> Figure:
     """All panels side by side, for a file."""
     with mpl.rc_context(RC):
         figure, panels = _panels(title, list(clouds), 0.7)
+        names = group_names(clouds)
         for axes, groups in zip(panels, clouds.values(), strict=True):
-            _cloud(axes, groups)
-        names = list(next(iter(clouds.values()), {}))
+            _cloud(axes, groups, names)
         handles = [
             Line2D([], [], color=TASKS[i % 3], marker=TASK_MARKERS[i % 3], linestyle="none") for i in range(len(names))
         ]

@@ -67,8 +67,28 @@ for (const button of document.querySelectorAll(".legend button")) {
   for (const name of ["pointerenter", "focus"]) button.addEventListener(name, () => pick(true));
   for (const name of ["pointerleave", "blur"]) button.addEventListener(name, () => pick(false));
 }
-// On paper every method shows its settings.
-const methods = document.querySelectorAll("details.method");
+// The filter hides what belongs to a benchmark or a method that is not wanted.
+const filter = document.getElementById("filter");
+function sift() {
+  const unwanted = new Set([...filter.elements].filter((box) => box.name && !box.checked).map((box) => `${box.name} ${box.value}`));
+  for (const name of ["benchmark", "method"]) {
+    for (const part of document.querySelectorAll(`[data-${name}]`)) part.toggleAttribute("data-away", unwanted.has(`${name} ${part.dataset[name]}`));
+  }
+  for (const button of document.querySelectorAll(".legend button")) {
+    const away = button.parentNode.hasAttribute("data-away");
+    for (const part of button.closest("figure").querySelectorAll(`[data-series="${button.dataset.for}"], [data-spread="${button.dataset.for}"]`)) part.toggleAttribute("data-away", away);
+  }
+}
+if (filter) filter.addEventListener("change", sift);
+// A link to something folded unfolds it.
+function unfold() {
+  const fold = document.getElementById(location.hash.slice(1))?.querySelector(":scope > details.fold");
+  if (fold) fold.open = true;
+}
+addEventListener("hashchange", unfold);
+unfold();
+// On paper everything is unfolded.
+const methods = document.querySelectorAll("details.method, details.fold");
 addEventListener("beforeprint", () => methods.forEach((method) => { method.dataset.was = method.open ? "open" : ""; method.open = true; }));
 addEventListener("afterprint", () => methods.forEach((method) => { method.open = method.dataset.was === "open"; }));
 if (innerWidth < 1100) document.getElementById("contents").open = false;

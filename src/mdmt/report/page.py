@@ -14,14 +14,17 @@ from jinja2 import Environment
 from markupsafe import Markup, escape
 
 import mdmt.metrics as metrics
-from mdmt.metrics import A_T
+from mdmt.metrics import A_T, average_accuracy
 from mdmt.report import drawing, features, heatmaps, sections
-from mdmt.report.charts import CHARTS, Chart
+from mdmt.report.charts import CHARTS, Chart, trend
 from mdmt.report.drawing import Clouds
-from mdmt.report.study import Study, UnusableRun
+from mdmt.report.study import Study, UnusableRun, running_studies
 from mdmt.report.style import TASKS, VARIABLES, Style, styles
-from mdmt.report.text import format_metric
+from mdmt.report.verdict import verdict
 from mdmt.words import count, printable
+
+LONG = 22  # letters: a longer name in a legend gets the legend a place beside the chart
+MANY = 8  # methods, likewise
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ def figures_of(studies: list[Study], cache: Path | None, *, compute: bool = True
 
 def render(studies: list[Figures], unusable: list[UnusableRun], *, where: str, version: str = "") -> str:
     """The page. One with a version asks its own server for a newer one; any other asks nobody."""
-    look = styles([figures.study for figures in studies])
+    running = running_studies(unusable)
+    look = styles([*(figures.study for figures in studies), *running])
     script = _text("page.js")
     if version:
         script += _text("watch.js")
@@ -78,6 +82,9 @@ def render(studies: list[Figures], unusable: list[UnusableRun], *, where: str, v
     template = environment.from_string(_text("page.html"))
     return template.render(
         studies=[_context(figures, look) for figures in studies],
+        methods=list(dict.fromkeys(entry.method for figures in studies for entry in figures.study.entries)),
+        benchmarks=list(dict.fromkeys(figures.study.benchmark for figures in studies)),
+        running=[_running(study, number, look) for number, study in enumerate(running)],
         unusable=unusable,
         where=where,
         version=version,
@@ -105,14 +112,14 @@ def _context(figures: Figures, look: dict[str, Style]) -> dict[str, Any]:
     """What the template shows of a study."""
     study, prefix = figures.study, f"s{figures.number}"
     centres, shared = heatmaps.centres(study)
-    best = max(study.rows, key=lambda row: row.accuracy)
     return {
         "id": prefix,
         "title": study.title,
         "study": study,
         "setup": sections.setup(study),
         "commands": sections.commands(study),
-        "best": {"label": best.label, "value": format_metric(A_T, best.metrics[A_T.name])},
+        "verdict": verdict(study),
+        "method_of": {entry.label: entry.method for entry in study.entries},
         "table": sections.table(study),
         "charts": [_chart(chart, prefix, look) for chart in figures.charts.values()],
         "clouds": {name: _clouds(name, clouds, prefix) for name, clouds in figures.clouds.items()},
@@ -140,19 +147,40 @@ def _chart(chart: Chart, prefix: str, look: dict[str, Style]) -> dict[str, Any]:
         "note": chart.note,
         "svg": Markup(drawing.inline(drawing.draw(chart, look), name)),
         "labels": [series.label for series in chart.series],
+        "long": len(chart.series) > MANY or max(len(series.label) for series in chart.series) > LONG,
         "data": sections.chart_rows(chart),
     }
 
 
-def _clouds(name: str, clouds: Clouds, prefix: str) -> list[dict[str, Any]]:
-    """Panels of Fig. 5 or 6, a method each."""
-    return [
+def _clouds(name: str, clouds: Clouds, prefix: str) -> dict[str, Any]:
+    """Fig. 5 or 6: its legend, and a panel for each method."""
+    names = drawing.group_names(clouds)
+    panels = [
         {
             "label": label,
-            "svg": Markup(drawing.inline(drawing.scatter(groups), f"{prefix}-{name}-{number}")),
-            "groups": [
-                (group, VARIABLES[TASKS[k % 3]], len(points)) for k, (group, points) in enumerate(groups.items())
-            ],
+            "svg": Markup(drawing.inline(drawing.scatter(groups, names), f"{prefix}-{name}-{number}")),
+            "groups": [(group, len(points)) for group, points in groups.items()],
         }
         for number, (label, groups) in enumerate(clouds.items())
     ]
+    return {"legend": [(group, VARIABLES[TASKS[k % 3]]) for k, group in enumerate(names)], "panels": panels}
+
+
+def _running(study: Study, number: int, look: dict[str, Style]) -> dict[str, Any]:
+    """Runs that are going on: what each has learned, and its accuracy so far."""
+    lines = []
+    for entry in study.entries:
+        accuracy = entry.runs[0].accuracy
+        learned = int(np.isfinite(accuracy).any(axis=1).sum())
+        so_far = A_T.text(average_accuracy(accuracy, learned)) if learned else "-"
+        lines.append([entry.label, f"{learned} of {study.tasks}", so_far])
+    chart = trend(study)
+    series = [line for line in chart.series if np.isfinite(line.y).any()]
+    note = "A_t is the mean accuracy over tasks 1 to t after learning task t, as of the last checkpoint."
+    chart = replace(chart, name="so-far", title="Average accuracy so far", series=series, note=note)
+    return {
+        "title": study.title,
+        "lines": lines,
+        "chart": _chart(chart, f"r{number}", look) if series else None,
+        "swatches": {entry.label: Markup(drawing.swatch(look[entry.label])) for entry in study.entries},
+    }

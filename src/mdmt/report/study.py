@@ -65,6 +65,7 @@ class UnusableRun:
     name: str
     reason: str
     is_running: bool = False
+    so_far: Run | None = None  # what one that is running had measured at its last checkpoint
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,13 @@ class Study:
     tasks: int
     reduced: dict[str, Any]  # what makes the stream less than the protocol
     entries: list[Entry]
+    detail: str = ""  # what tells it from others of the same name
 
     @property
     def title(self) -> str:
         heads = "one shared head" if self.heads == "shared" else "a head per task"
-        return f"{self.benchmark}, {count('task', self.tasks)}, {heads}"
+        tasks = count("held-out task" if self.runs[0].config.cross_validation else "task", self.tasks)
+        return f"{self.benchmark}, {tasks}, {heads}{self.detail}"
 
     @property
     def runs(self) -> list[Run]:
@@ -113,7 +116,10 @@ class Study:
 
 
 def read_studies(folders: Iterable[RunFolder]) -> tuple[list[Study], list[UnusableRun]]:
-    """What run folders hold: studies in the order of their names, methods in the paper's."""
+    """What run folders hold: the largest study first, methods in the paper's order.
+
+    To see some of the runs only, give only their folders.
+    """
     unusable: list[UnusableRun] = []
     groups: dict[tuple[str, ...], dict[tuple[str, str], dict[int, Run]]] = {}
     for folder in folders:
@@ -127,7 +133,52 @@ def read_studies(folders: Iterable[RunFolder]) -> tuple[list[Study], list[Unusab
         if twin is not run:
             reason = f"the same run as {printable(str(twin.path))}, which is shown"
             unusable.append(UnusableRun(run.path, run.config.name, reason))
-    return [_study(entries) for _, entries in sorted(groups.items())], unusable
+    studies = [_study(entries) for _, entries in sorted(groups.items())]
+    studies.sort(key=lambda study: -len(study.runs))
+    return _tell_apart(studies), unusable
+
+
+def running_studies(unusable: Iterable[UnusableRun]) -> list[Study]:
+    """The runs that are going on, each an entry of its own, by the stream that they learn."""
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run in unusable:
+        if run.so_far is not None:
+            groups.setdefault(_stream(run.so_far), []).append(run.so_far)
+    studies = []
+    for _, runs in sorted(groups.items()):
+        entries = [Entry(f"{run.config.label}, seed {run.config.seed}", [run]) for run in runs]
+        config = runs[0].config
+        studies.append(Study(config.benchmark, config.heads, len(runs[0].accuracy), {}, sorted(entries, key=_place)))
+    return _tell_apart(studies)
+
+
+def _tell_apart(studies: list[Study]) -> list[Study]:
+    """Studies of the same name get what differs between them into their names."""
+    names = Counter(study.title for study in studies)
+    told: list[Study] = []
+    for study in studies:
+        if names[study.title] > 1:
+            others = [_facts(other) for other in studies if other.title == study.title]
+            facts = [fact for fact in _facts(study) if not all(fact in one for one in others)]
+            study = replace(study, detail="".join(f", {fact}" for fact in facts))
+        number = 1 + sum(other.title == study.title for other in told)
+        told.append(replace(study, detail=f"{study.detail} ({number})") if number > 1 else study)
+    return told
+
+
+def _facts(study: Study) -> list[str]:
+    """What else there is to say of a stream, in a few words each."""
+    config = study.runs[0].config
+    facts = [f"{key.replace('_', ' ')} {value}" for key, value in study.reduced.items() if key != "tasks"]
+    if config.data is not None:
+        facts.append(f"data {printable(Path(config.data).name)}")
+    for name, value in (("subset", config.subset), ("image size", config.image_size)):
+        if value is not None and f"{name} {value}" not in facts:
+            facts.append(f"{name} {value}")
+    for name, digest in (("weights", config.weights), ("images", config.fingerprint)):
+        if digest is not None:
+            facts.append(f"{name} {digest[:6]}")
+    return facts
 
 
 def read_run(folder: RunFolder) -> Run | UnusableRun:
@@ -142,7 +193,24 @@ def read_run(folder: RunFolder) -> Run | UnusableRun:
         name = folder.config.name
     except (Mistake, OSError):
         pass
-    return UnusableRun(folder.path, name, _reason(folder, state, tasks), state.kind == "running")
+    so_far = _run_so_far(folder) if state.kind == "running" else None
+    return UnusableRun(folder.path, name, _reason(folder, state, tasks), state.kind == "running", so_far)
+
+
+def _run_so_far(folder: RunFolder) -> Run | None:
+    """What a run had measured at its last checkpoint; the tasks to come have empty rows."""
+    try:
+        config, record = folder.config, folder.record_so_far
+    except (Mistake, OSError):  # it is being written
+        return None
+    if record is None:
+        return None
+    tasks = max(config.tasks or 0, len(record["tasks"]))
+    whole = {}
+    for name in ("accuracy", "accuracy_task_free", "drift"):
+        rows = [row + [None] * (tasks - len(row)) for row in record[name]]
+        whole[name] = rows + [[None] * tasks] * (tasks - len(rows))
+    return Run(folder.path, config, {**record, **whole})
 
 
 def _reason(folder: RunFolder, state: State, tasks: int | None) -> str:
@@ -172,7 +240,7 @@ def _stream(run: Run) -> tuple[str, ...]:
     if config.benchmark == "folder" and config.fingerprint is None:  # of an earlier version
         options["data"] = config.data
     content = json.dumps(options | _stream_reduction(run), sort_keys=True)
-    return config.benchmark, config.heads, f"{len(run.record['tasks']):06}", content
+    return config.benchmark, config.heads, f"{len(run.accuracy):06}", content
 
 
 def _stream_reduction(run: Run) -> dict[str, Any]:

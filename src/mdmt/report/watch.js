@@ -1,4 +1,4 @@
-// A watched page asks its server every two seconds whether there is news. A browser that reloads keeps its place by itself.
+// A watched page asks its server every two seconds whether there is news, and keeps its place however much has come above it.
 async function ask() {
   try {
     const now = await (await fetch("version", { cache: "no-store" })).text();
@@ -6,4 +6,15 @@ async function ask() {
   } catch { /* the server is gone; perhaps it comes back */ }
   setTimeout(ask, 2000);
 }
+history.scrollRestoration = "manual";
+addEventListener("pagehide", () => {
+  const part = [...document.querySelectorAll("section[id]")].find((section) => section.getBoundingClientRect().bottom > 1);
+  if (part && scrollY) sessionStorage.setItem("place", JSON.stringify([part.id, part.getBoundingClientRect().top]));
+});
+addEventListener("load", () => {
+  const [id, top] = JSON.parse(sessionStorage.getItem("place") ?? "[]");
+  sessionStorage.removeItem("place");
+  const part = id && document.getElementById(id);
+  if (part) scrollBy({ top: part.getBoundingClientRect().top - top, behavior: "instant" });
+});
 ask();
