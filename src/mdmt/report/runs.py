@@ -32,6 +32,8 @@ def list_runs(runs: list[dict[str, Any]], out: str) -> None:
             grid = Grid(grid.columns[:-2], [line[:-2] for line in grid.rows])
         console.print(Text(benchmark or f"no benchmark known, in {out}", style="bold"))
         console.print(rich_table(grid, console.width))
+        for name, words in {name.rpartition("/")[0]: run["differs"] for name, run in members if run["differs"]}.items():
+            console.print(Text(f"{name}: {words}"))
         for name, run in members:
             if run["state"] != "finished":
                 console.print(Text(f"{name}: {_progress(run)}"))
@@ -53,7 +55,7 @@ def _run_line(name: str, run: dict[str, Any]) -> list[str]:
     label = str(run["label"] or "-") + ("*" if run["held_out"] else "")
     at = run["finished_at"]
     return [
-        f"{label} ({run['differs']})" if run["differs"] else label,
+        label,
         name,
         run["state"],
         "-" if run["A_T"] is None else A_T.text(run["A_T"]),
