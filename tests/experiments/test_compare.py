@@ -446,3 +446,12 @@ def test_a_shared_head_leaves_out_rows_of_table_2_that_cannot_differ(tmp_path, c
     assert len(labels) == 7
     assert "mdmt-r[class_margin=0.01,distance=none,head=cosine,task_margin=0.1]" not in labels
     assert "3 rows left out: they differ in the task margin alone, which one shared head does not have" in err
+
+
+def test_what_all_rows_share_stands_above_the_table_once():
+    rows = [some_row(label=label) for label in ("van[lr=0.1]", "er[lr=0.1,reference_batch=8]")]
+    (block,) = tables.blocks(rows)
+    assert block.above[-1] == "all with lr=0.1"
+    assert [line[0] for line in block.grid.rows] == ["van", "er[reference_batch=8]"]
+    (block,) = tables.blocks(rows[:1])
+    assert block.grid.rows[0][0] == "van[lr=0.1]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rich.table import Table
@@ -13,7 +14,7 @@ from mdmt.experiments.paper import NEWER
 from mdmt.experiments.ranking import ranking
 from mdmt.metrics import Metric
 from mdmt.report.text import BOLD, NOTE_MARK, Block, Grid, Strong, format_metric
-from mdmt.words import count, size
+from mdmt.words import count, shared_settings, size
 
 NOTEBOOK = "* not in the paper's Table 1: from the public notebooks behind it"
 
@@ -133,10 +134,16 @@ def captions(rows: list[Row]) -> list[str]:
 
 
 def blocks(rows: list[Row]) -> list[Block]:
-    """The table of a comparison and, where one was asked for, that of the differences."""
+    """The table of a comparison and, where one was asked for, that of the differences.
+
+    Settings that all rows share stand above, once, and not in every label.
+    """
+    shared, labels = shared_settings([row.label for row in rows])
+    above = [*captions(rows), *([f"all with {', '.join(shared)}"] if shared else [])]
+    rows = [replace(row, label=label) for row, label in zip(rows, labels, strict=True)]
     grid = main_grid(rows)
     notes = [BOLD] if any(isinstance(cell, Strong) for line in grid.rows for cell in line) else []
-    tables = [Block(captions(rows), grid, [*notes, *footnotes(rows)])]
+    tables = [Block(above, grid, [*notes, *footnotes(rows)])]
     against = [row.differences.against for row in rows if row.differences is not None]
     if against:
         above = [f"difference to {against[0]}, paired by seed"]
