@@ -7,7 +7,7 @@ the learner's seed unless `draw` or `load_state_dict` was called before.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from torch.nn import functional
 from mdmt.errors import Mistake
 
 NormStart = Literal["fast", "zero"]
+_through_relu = torch.ops.aten.threshold_backward.default
 
 
 class Backbone(nn.Module):
@@ -86,9 +87,36 @@ class MLP(Backbone):
         drawn[:, -1] = 0.1
         return drawn
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Feature vectors of a batch; images are flattened."""
-        return self.layers(x.flatten(1))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, tape: list[Tensor] | None = None) -> Tensor:
+        """Feature vectors of a batch; images are flattened. A `tape` takes what `pull_back` needs."""
+        inputs = x.flatten(1)
+        if tape is None:
+            return self.layers(inputs)  # type: ignore[no-any-return]
+        first, relu, second, _ = self.layers
+        hidden = relu(first(inputs))
+        features: Tensor = relu(second(hidden))
+        tape += [inputs, hidden, features]
+        return features
+
+    def pull_back(
+        self, tape: Sequence[Tensor], gradient: Tensor, sizes: Sequence[int], into: Sequence[Sequence[Tensor]]
+    ) -> None:
+        """From the gradient of a loss in the features to that in the weights and biases, layer by layer.
+
+        The samples come in groups of these sizes; each group's gradient is written where `into` says. By hand,
+        since autograd's own way takes twice the time of the products for a mini-batch of ten.
+        """
+        inputs, hidden, features = tape
+        after = _through_relu(gradient, features, 0)
+        before = _through_relu(torch.mm(after, self.layers[2].weight), hidden, 0)  # type: ignore[arg-type]
+        columns: list[Sequence[Tensor]] = [(x,) for x in (inputs, hidden, before, after)]
+        if len(sizes) > 1:
+            columns = [x.split(sizes) for x in (inputs, hidden, before, after)]
+        for (w1, b1, w2, b2), x, h, of_h, of_f in zip(into, *columns, strict=True):
+            torch.mm(of_h.T, x, out=w1)
+            torch.sum(of_h, 0, out=b1)
+            torch.mm(of_f.T, h, out=w2)
+            torch.sum(of_f, 0, out=b2)
 
 
 class Conv(nn.Module):

@@ -33,6 +33,7 @@ class Heads:
         self.outputs = outputs  # rows in all, where the stream says so
         self.device = device
         self.tasks: list[LearnedTask] = []
+        self._numbers: dict[str, int] = {}  # by name: asked for in every step
 
     @property
     def shared(self) -> bool:
@@ -75,10 +76,10 @@ class Heads:
 
     def number(self, name: str) -> int:
         """The place of a task among those learned, from 0."""
-        if name not in self.names:
+        if name not in self._numbers:
             learned = ", ".join(map(repr, self.names)) or "none"
             raise Mistake(f"task {name!r} was not learned; the learned ones are {learned}")
-        return self.names.index(name)
+        return self._numbers[name]
 
     def batch(self, task: Task, index: Tensor) -> Batch:
         """Some of a task's training examples as a batch; in a pool, indices run through its tasks in order."""
@@ -90,7 +91,7 @@ class Heads:
             start = end
             if len(inside):
                 number = self.number(part.name)
-                labels = self.tasks[number].rows[part.train.labels[inside].to(self.device)]
+                labels = self.tasks[number].rows.index_select(0, part.train.labels[inside].to(self.device))
                 inputs = part.inputs("train", inside).to(self.device)
                 pieces.append(Batch(inputs, labels, torch.full_like(labels, number)))
         return pieces[0] if len(pieces) == 1 else Batch.joined(pieces)
@@ -110,6 +111,7 @@ class Heads:
             self._add(task["name"], tuple(task["classes"]), task["rows"])
 
     def _add(self, name: str, classes: tuple[Hashable, ...], rows: list[int]) -> None:
+        self._numbers.setdefault(name, len(self.tasks))
         self.tasks.append(LearnedTask(name, classes, torch.tensor(rows, device=self.device)))
 
     def _shared_rows(self) -> dict[Hashable, int]:

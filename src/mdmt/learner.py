@@ -140,6 +140,7 @@ class Learner(Predictor):
         if more or (self.again and task.name == self.task_name):
             task = self.heads.known_classes(task)
         self._open(task, earlier, more)
+        self._tell_memory(task)
         last = self.steps_of(task)
         with self._learning(task):
             for batch in self._batches(task):
@@ -164,13 +165,12 @@ class Learner(Predictor):
             seen = self._augmented(batch)
             self.method.step(seen)
             if self.method.uses_memory and self.memory.observes:
-                self.memory.observe(self.with_features(batch))
+                self.memory.observe(batch, self.with_features)
             self.method.after_step(seen)
 
     def apply(self, gradient: Tensor) -> None:
         """One step of the optimiser against a gradient; what is not finite stops it before anything changes."""
-        numbers = torch.stack([*self.losses, gradient.sum(), gradient.norm()])
-        *losses, total, norm = numbers.tolist()  # one synchronisation
+        *losses, total, norm = _numbers([*self.losses, gradient.sum(), gradient.norm()])
         self.losses = []
         last_loss = losses[-1] if losses else math.nan
         self.recorder.step_stats = {"loss": last_loss, "gradient": total, "gradient_norm": norm}
@@ -406,6 +406,16 @@ class Learner(Predictor):
         self.recorder.know(known)
         self.recorder.know(part for part in task.parts if not (self.again and part.name in self.recorder.eval_tasks))
 
+    def _tell_memory(self, task: Task) -> None:
+        """How many examples of each class are to come: what will not last need not be written."""
+        counts: dict[int, int] = {}
+        for part in task.parts:
+            rows = self.heads.tasks[self.heads.number(part.name)].rows.tolist()
+            of_each = torch.bincount(part.train.labels, minlength=len(rows)).tolist()
+            for row, number in zip(rows, of_each, strict=True):
+                counts[row] = counts.get(row, 0) + number * self.epochs
+        self.memory.expect(counts)
+
     def _take_up(self, task: Task) -> None:
         """Give a new task its rows of the head and its place in memory and record."""
         for part in task.parts:
@@ -519,3 +529,11 @@ def _both(show: Callable[[int], None], on_step: OnStep | None) -> OnStep:
             on_step(learner)
 
     return after_step
+
+
+def _numbers(scalars: list[Tensor]) -> list[float]:
+    """Their values, with one synchronisation; on the processor itself there is nothing to wait for."""
+    if scalars[0].device.type == "cpu":
+        return [scalar.item() for scalar in scalars]
+    values: list[float] = torch.stack(scalars).tolist()
+    return values

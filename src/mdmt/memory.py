@@ -20,6 +20,7 @@ from mdmt.errors import Mistake
 from mdmt.tasks import Batch
 
 Read = Callable[[Tensor], Batch]  # examples of the current task by index, with their features where those are stored
+Complete = Callable[[Batch], Batch]  # a batch with its features where those are stored, which takes a pass to compute
 
 
 class Memory:
@@ -50,8 +51,14 @@ class Memory:
     def open_task(self, task: int, rows: Tensor) -> None:
         """A new task begins; its classes are these rows of the head."""
 
-    def observe(self, batch: Batch) -> None:
-        """A mini-batch was learned; `batch.features` are its representations after that step."""
+    def expect(self, counts: dict[int, int]) -> None:
+        """So many examples of each row will come in the whole of the task that is open."""
+
+    def observe(self, batch: Batch, complete: Complete | None = None) -> None:
+        """A mini-batch was learned; `batch.features` are its representations after that step.
+
+        Where they are not there yet `complete` adds them, and is called only if something of the batch is kept.
+        """
 
     def close_task(self, labels: Tensor, read: Read) -> None:
         """The task is over; `labels` are those of all its training examples, which `read` gives by index."""
@@ -72,8 +79,8 @@ class Memory:
 
     def take(self, slots: Tensor) -> Batch:
         """The examples in these slots."""
-        inputs, labels, tasks = (self._column(name)[slots] for name in ("inputs", "labels", "tasks"))
-        return Batch(inputs, labels, tasks, None if self.features is None else self.features[slots])
+        inputs, labels, tasks = (self._column(name).index_select(0, slots) for name in ("inputs", "labels", "tasks"))
+        return Batch(inputs, labels, tasks, None if self.features is None else self.features.index_select(0, slots))
 
     def trim_task(self, task: int) -> None:
         """More data of a task came: hold as much of it as before, the newest."""
@@ -131,8 +138,12 @@ class Memory:
         column: Tensor = getattr(self, name)
         return column
 
-    def _write(self, slots: list[int], batch: Batch, rows: list[int], capacity: int) -> None:
-        """Put rows of a batch into slots (all different), making room for `capacity` slots first."""
+    def _write(self, rows: dict[int, int], batch: Batch, capacity: int, complete: Complete | None) -> None:
+        """Put rows of a batch into slots (`rows[slot]`), making room for `capacity` slots first."""
+        if not rows and self.inputs is not None and len(self.inputs) >= capacity:
+            return
+        batch = batch if complete is None else complete(batch)
+        slots, picked = torch.tensor([list(rows), list(rows.values())], dtype=torch.int64, device=batch.labels.device)
         for name in self.kept:
             new: Tensor | None = getattr(batch, name)
             if new is None:
@@ -146,36 +157,44 @@ class Memory:
                     wider[: len(column)] = column
                 setattr(self, name, wider)
                 column = wider
-            if slots:
-                column[slots] = new[rows].detach()
+            column.index_copy_(0, slots, new.detach().index_select(0, picked))
 
 
 class Ring(Memory):
     """The last `per_class` examples of each class of each task.
 
-    A task's slots are written while it is learned, and drawn from once it is over.
+    A task's slots are written while it is learned, and drawn from once it is over. Where it is known how many examples
+    are to come, those that would be overwritten before that are not written at all.
     """
 
     def __init__(self, per_class: int = 25) -> None:
         super().__init__(per_class, "per_class")
         self.base = 0  # the first slot of the current task
         self.seen: dict[int, int] = {}  # its classes, and how many examples of each came
+        self.expected: dict[int, int] = {}  # and how many will have come at its end, where that is known
 
     def open_task(self, task: int, rows: Tensor) -> None:
         """Reserve the task's slots behind those of the earlier ones."""
         self.base += self.size * len(self.seen)
         self.seen = dict.fromkeys(rows.tolist(), 0)
+        self.expected = {}
 
-    def observe(self, batch: Batch) -> None:
+    def expect(self, counts: dict[int, int]) -> None:
+        """Only the last ones of each class will be left."""
+        self.expected = counts
+
+    def observe(self, batch: Batch, complete: Complete | None = None) -> None:
         """Each example takes the slot of the oldest of its class."""
         if not self.size:
             return
         first = {row: self.base + i * self.size for i, row in enumerate(self.seen)}
         last: dict[int, int] = {}
         for i, row in enumerate(batch.labels.tolist()):
-            last[first[row] + self.seen[row] % self.size] = i
-            self.seen[row] += 1
-        self._write(list(last), batch, list(last.values()), self.base + self.size * len(self.seen))
+            number = self.seen[row]
+            if number >= self.expected.get(row, 0) - self.size:
+                last[first[row] + number % self.size] = i
+            self.seen[row] = number + 1
+        self._write(last, batch, self.base + self.size * len(self.seen), complete)
 
     def close_task(self, labels: Tensor, read: Read) -> None:
         """From now on the task's examples are drawn."""
@@ -208,16 +227,19 @@ class TaskRing(Ring):
     other methods have; `--set policy=TaskRing` asks for this one.
     """
 
-    def observe(self, batch: Batch) -> None:
+    def observe(self, batch: Batch, complete: Complete | None = None) -> None:
         """Each example takes the slot of the task's oldest."""
         room = self.size * len(self.seen)
         if not room:
             return
+        begin = sum(self.expected.values()) - room
         last: dict[int, int] = {}
         for i, row in enumerate(batch.labels.tolist()):
-            last[self.base + sum(self.seen.values()) % room] = i
+            number = sum(self.seen.values())
+            if number >= begin:
+                last[self.base + number % room] = i
             self.seen[row] += 1
-        self._write(list(last), batch, list(last.values()), self.base + room)
+        self._write(last, batch, self.base + room, complete)
 
     def close_task(self, labels: Tensor, read: Read) -> None:
         """From now on the task's examples are drawn."""
@@ -245,7 +267,7 @@ class Reservoir(Memory):
         """As many examples in all as the others have."""
         return {"policy": cls.__name__, "size": per_class * classes}
 
-    def observe(self, batch: Batch) -> None:
+    def observe(self, batch: Batch, complete: Complete | None = None) -> None:
         """The n-th example of the stream replaces a random one with probability size/n."""
         if not self.size:
             return
@@ -253,7 +275,7 @@ class Reservoir(Memory):
         slots = np.where(numbers < self.size, numbers, self.generator.integers(0, numbers + 1))
         last = {slot: i for i, slot in enumerate(slots.tolist()) if slot < self.size}
         self.count += len(batch)
-        self._write(list(last), batch, list(last.values()), self.size)
+        self._write(last, batch, self.size, complete)
         if len(self.available) < self.size:
             self.available = torch.arange(min(self.count, self.size))
 
@@ -290,8 +312,8 @@ class AtTaskEnd(Memory):
         if not chosen:
             return
         base = len(self.available)
-        slots = list(range(base, base + len(chosen)))
-        self._write(slots, read(torch.tensor(chosen)), list(range(len(chosen))), base + len(chosen))
+        slots = {base + i: i for i in range(len(chosen))}
+        self._write(slots, read(torch.tensor(chosen)), base + len(chosen), None)
         self.available = torch.arange(base + len(chosen))
 
     def _chosen(self, places: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mdmt.arrays import RowView
-from mdmt.backbones import Backbone, uniform_rows
+from mdmt.backbones import MLP, Backbone, uniform_rows
 from mdmt.errors import Mistake
 
 CHUNK = 2**22  # numbers in one batch of inputs when nothing is trained
@@ -70,6 +70,8 @@ class Model:
         self.leaves = [p for p in backbone.parameters() if p.requires_grad] + [self.head]
         self.channels_last = _asks_channels_last(backbone) if channels_last is None else channels_last
         self.flat = nn.Parameter(torch.cat([self._flatten(p.detach()) for p in self.leaves]))
+        # A subclass may do something else in its forward pass, and a frozen weight has no gradient.
+        self.by_hand = type(backbone) is MLP and len(self.leaves) == 1 + len(list(backbone.parameters()))
         self.grow(outputs)
 
     def grow(self, capacity: int) -> None:
@@ -84,13 +86,13 @@ class Model:
         )
         free = torch.full((capacity - old,), -1, device=self.flat.device)
         self.head_of_class = torch.cat([self.head_of_class, free])
+        self._note_heads()
         self.head.data = torch.empty(capacity, features + 1, device=self.flat.device)
         self.flat.data = torch.cat([self.flat.data, rows.to(self.flat).flatten()])
-        position = 0
-        for leaf in self.leaves:
-            size = leaf.numel()
-            leaf.data = self._unflatten(self.flat.data[position : position + size], leaf.shape)
-            position += size
+        self.leaf_sizes = [leaf.numel() for leaf in self.leaves]
+        self.leaf_shapes = [leaf.shape for leaf in self.leaves]
+        for leaf, view in zip(self.leaves, self.views(self.flat.data), strict=True):
+            leaf.data = view
 
     def _flatten(self, x: Tensor) -> Tensor:
         """A weight as a vector; kernels in the layout that the backbone asks for."""
@@ -110,8 +112,13 @@ class Model:
             self.grow(max(2 * capacity, capacity + count - len(free)))
             free = (self.head_of_class < 0).nonzero()[:, 0]
         self.head_of_class[free[:count]] = head
+        self._note_heads()
         self.outputs = max(self.outputs, int((self.head_of_class >= 0).sum()))
         return free[:count]
+
+    def _note_heads(self) -> None:
+        self.undivided = len(self.head_of_class) > 0 and bool((self.head_of_class == self.head_of_class[0]).all())
+        self.undivided = self.undivided and bool(self.head_of_class[0] >= 0)
 
     def check_inputs(self, whose: str, inputs: Tensor | RowView) -> None:
         """Refuse inputs of another shape or type than those learned from."""
@@ -121,25 +128,25 @@ class Model:
                 f"this learner's have shape {tuple(self.input[0])} and are {self.input[1]}"
             )
 
-    def features(self, inputs: Tensor) -> Tensor:
-        """Feature vectors of a batch of raw inputs."""
-        x = inputs.to(self.flat.dtype)
-        if self.scale != 1:
-            x = x * self.scale
+    def features(self, inputs: Tensor, tape: list[Tensor] | None = None) -> Tensor:
+        """Feature vectors of a batch of raw inputs; a `tape` takes what a way back by hand needs."""
+        if self.scale != 1 and inputs.dtype == torch.uint8 and self.flat.dtype == torch.get_default_dtype():
+            x = inputs * self.scale  # converts and scales at once
+        else:
+            x = inputs.to(self.flat.dtype)
+            x = x * self.scale if self.scale != 1 else x
         if self.mean is not None:
             x = x - self.mean
         if self.channels_last and x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        return self.backbone(x)  # type: ignore[no-any-return]
+        return self.backbone(x) if tape is None else self.backbone(x, tape)  # type: ignore[no-any-return]
 
     def scores(self, features: Tensor) -> Tensor:
         """What a class is chosen by: cosines, or logits W x + b."""
-        weight, bias = self.head[:, :-1], self.head[:, -1]
-        return (
-            functional.linear(unit(features), unit(weight))
-            if self.cosine
-            else functional.linear(features, weight, bias)
-        )
+        weight = self.head[:, :-1].contiguous()  # autograd's products with it are quicker so
+        if not self.cosine:
+            return functional.linear(features, weight, self.head[:, -1])
+        return functional.linear(features, weight) / (lengths(features) * lengths(weight).T)
 
     def only(self, rows: Tensor) -> Tensor:
         """A mask over the head that admits these rows."""
@@ -150,6 +157,11 @@ class Model:
     def gradient(self, loss: Tensor) -> Tensor:
         """The gradient of a loss in all parameters, as one new vector along `flat`."""
         return torch.cat([self._flatten(g) for g in torch.autograd.grad(loss, self.leaves, materialize_grads=True)])
+
+    def views(self, line: Tensor) -> list[Tensor]:
+        """A vector along `flat` as views that have the shapes of the weights."""
+        pieces = line.split(self.leaf_sizes)
+        return [self._unflatten(piece, shape) for piece, shape in zip(pieces, self.leaf_shapes, strict=True)]
 
     def embed(self, inputs: Tensor | RowView) -> Tensor:
         """Feature vectors of raw inputs in evaluation mode, in chunks of a size that is quick and fits."""
@@ -207,6 +219,7 @@ class Model:
                     raise Mistake(f"the saved model has no fitting {key!r}: is the backbone the one it was saved with?")
                 value.copy_(state[key])
         self.head_of_class = state["head_of_class"].to(self.flat.device)
+        self._note_heads()
         self.outputs = rest["outputs"]
 
     def sha256(self) -> str:
@@ -289,9 +302,14 @@ def chunks(inputs: Tensor | RowView) -> Iterator[Tensor]:
 
 def unit(x: Tensor) -> Tensor:
     """Rows scaled to length 1; a row of zeros stays one, with a finite gradient."""
-    length = x.norm(dim=1, keepdim=True)
-    scaled: Tensor = x / length.masked_fill(length == 0, 1.0)
+    scaled: Tensor = x / lengths(x)
     return scaled
+
+
+def lengths(x: Tensor) -> Tensor:
+    """The lengths of rows, as a column; 1 for a row of zeros."""
+    length: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    return length.masked_fill(length == 0, 1.0)
 
 
 def _asks_channels_last(backbone: nn.Module) -> bool:

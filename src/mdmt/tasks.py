@@ -46,16 +46,17 @@ class Batch:
     inputs: Tensor
     labels: Tensor
     tasks: Tensor
-    features: Tensor | None = None  # the representations F stored with them, when they come from the memory
+    features: Tensor | None = None  # the representations F stored with those that come from the memory, which are first
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Several batches as one, without stored features."""
-        columns = ((b.inputs, b.labels, b.tasks) for b in batches)
-        return cls(*(torch.cat(column) for column in zip(*columns, strict=True)))
+        """Several batches as one; of stored features, those of the first."""
+        columns = zip(*((b.inputs, b.labels, b.tasks) for b in batches), strict=True)
+        inputs, labels, tasks = (torch.cat(column) for column in columns)
+        return cls(inputs, labels, tasks, batches[0].features)
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,10 @@ class Task:
         examples = self.train if split == "train" else self.test
         if examples is None:
             raise Mistake(f"task {self.name!r} has no test examples")
-        inputs = examples.inputs[index]
+        rows = examples.inputs
+        inputs = (
+            rows.index_select(0, index) if isinstance(rows, Tensor) else rows[index]
+        )  # rows whole: quicker than [index]
         maps.after_gathering(inputs.nbytes)
         return inputs if self.view is None else self.view(inputs)
 

@@ -55,8 +55,8 @@ def test_parameters_and_activations_of_an_mlp():
     assert found["training"]["parameters"] == PARAMETERS
     assert found["training"]["activations"] == kept(10)
     assert found["training"]["vectors"] == PARAMETERS  # one gradient
-    gathered = 10 * 8 + 10 * PIXELS  # an index and the pixels it picks; then these as floats, before and after scaling
-    assert found["inference"]["activations"] == gathered + 2 * FLOAT * 10 * PIXELS
+    gathered = 10 * 8 + 10 * PIXELS  # an index and the pixels it picks; then these as floats, and both sides of a ReLU
+    assert found["inference"]["activations"] == gathered + FLOAT * 10 * (PIXELS + 2 * WIDTH)
     assert found["step_ms"] > 0
     assert found["inference_ms"] > 0
 

@@ -225,12 +225,17 @@ def test_the_pull_is_the_gradient_of_the_penalty(method):
 def spied(learner, updates):
     """Keep the update and the memory's gradient of every step."""
     method = learner.method
-    plain_grad, plain_gradient, drawn = method.grad, method.gradient, []
+    plain_grad, plain_grads, plain_gradient, drawn = method.grad, method.grads, method.gradient, []
 
     def grad(*batches):
         result = plain_grad(*batches)
         drawn.append(result)
         return result
+
+    def grads(*batches):
+        losses, rows = plain_grads(*batches)
+        drawn.extend(zip(losses, rows.clone(), strict=True))
+        return losses, rows
 
     def gradient(batch):
         drawn.clear()
@@ -238,7 +243,7 @@ def spied(learner, updates):
         updates.append((update, list(drawn)))
         return update
 
-    method.grad, method.gradient = grad, gradient
+    method.grad, method.grads, method.gradient = grad, grads, gradient
 
 
 def test_a_gem_never_steps_against_the_memory():

@@ -115,8 +115,10 @@ def _bytes_of_step(learner: Learner) -> dict[str, int]:
     for tensor in remembered:
         vectors.track(tensor)  # a step may replace it: then both count only while both are there
     del remembered
+    by_hand, learner.model.by_hand = learner.model.by_hand, False  # the same bytes, but autograd can be watched
     with activations, vectors:
         learner.step(batch)
+    learner.model.by_hand = by_hand
     return {"vectors": max(0, vectors.peak - before), "activations": activations.peak}
 
 

@@ -18,6 +18,5 @@ class AGEM(Rehearsal):
         reference = self.memory.sample(self.reference_batch)
         if reference is None:
             return self.grad(batch)[1]
-        r = self.grad(reference)[1]  # memory first, then the new batch: the order batch norm sees
-        g = self.grad(batch)[1]
+        r, g = self.grads(reference, batch)[1].unbind()  # memory first, then the new batch: the order batch norm sees
         return g - (g @ r).clamp(max=0) / (r @ r).clamp_min(TINY) * r

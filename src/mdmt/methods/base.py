@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol, dataclass_transform, get_args, get_origin, get_type_hints, overload
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from mdmt.errors import Mistake
 from mdmt.heads import Heads, LearnedTask
 from mdmt.losses import cross_domain_softmax
 from mdmt.memory import Memory
 from mdmt.model import Model
+from mdmt.passes import Pass, joined, sample_weights
 from mdmt.tasks import Batch, Stream, Task
 
 
@@ -47,6 +50,7 @@ class Host(Protocol):
         """Indices of some training examples of the current task, the same ones whenever it is asked."""
 
 
+GROUP = 1024  # samples that pass through the network together, where each batch has a gradient of its own
 TINY = 1e-30  # keeps a quotient finite where its denominator is 0
 
 
@@ -95,6 +99,7 @@ class Method:
     name, kind, source = "", "", ""  # as in tables; rehearsal, regularisation or bound; authors and year
     uses_memory = stores_features = cosine = False
     one_by_one = False  # whether it passes single examples through the network
+    joins_batches = False  # whether `loss` may be asked for several batches as one, those of the memory first
     policy = ""  # the memory policy it needs, when it is not the benchmark's
     learner: Host
 
@@ -131,10 +136,17 @@ class Method:
 
     def loss(self, features: Tensor, batch: Batch) -> Tensor:
         """The loss of each sample; here cross entropy among the classes of its own head."""
+        scores = self.model.scores(features)
+        if self.model.undivided:
+            return functional.cross_entropy(scores, batch.labels, reduction="none")
         return cross_domain_softmax(
-            self.model.scores(features), batch.labels, self.heads(batch), self.model.head_of_class,
-            competitors="own", reduction="none",
-        )  # fmt: skip
+            scores, batch.labels, self.heads(batch), self.model.head_of_class, competitors="own", reduction="none"
+        )
+
+    @property
+    def loss_is_plain(self) -> bool:
+        """Whether `loss` is nothing but the cross entropy among the classes of the own head."""
+        return type(self).loss is Method.loss
 
     def represent(self, batch: Batch) -> Tensor:
         """What is stored as F with these examples when `stores_features`: one row each; here their features."""
@@ -170,12 +182,61 @@ class Method:
     def grad(self, *batches: Batch) -> tuple[Tensor, Tensor]:
         """Mean loss of each batch, summed, and its gradient as one vector.
 
-        Each batch passes through the network by itself, in this order, which is the order batch norm sees.
+        Each batch passes through the network by itself, in this order, which is the order batch norm sees;
+        where the network looks at each sample by itself, they pass together.
         """
-        losses = [self.loss(self.model.features(batch.inputs), batch).sum() / len(batch) for batch in batches]
-        loss = torch.stack(losses).sum()
+        if self.model.by_hand:
+            rows = self.model.flat.data.new_empty(1, len(self.model.flat))
+            losses = self._by_hand(batches, rows)
+            loss = _sum(losses)
+            gradient = rows[0]
+        else:
+            loss = _sum([self._mean(self.model.features(batch.inputs), batch) for batch in batches])
+            gradient = self.model.gradient(loss)
         self.learner.losses.append(loss.detach())  # `apply` checks that it is finite
-        return loss.detach(), self.model.gradient(loss)
+        return loss.detach(), gradient
+
+    def grads(self, *batches: Batch) -> tuple[list[Tensor], Tensor]:
+        """The mean loss of each batch, and its gradient: one row for each of them.
+
+        As `grad` for one after the other; networks that can take several batches in one pass do.
+        """
+        rows = self.model.flat.data.new_empty(len(batches), len(self.model.flat))
+        losses: list[Tensor] = []
+        if self.model.by_hand:
+            for group in _groups(batches):
+                losses += self._by_hand(group, rows[len(losses) : len(losses) + len(group)])
+        else:
+            for batch, row in zip(batches, rows, strict=True):
+                loss = self._mean(self.model.features(batch.inputs), batch)
+                row.copy_(self.model.gradient(loss))
+                losses.append(loss.detach())
+        self.learner.losses += losses
+        return losses, rows
+
+    def _mean(self, features: Tensor, batch: Batch) -> Tensor:
+        return self.loss(features, batch).sum() / len(batch)
+
+    def _by_hand(self, batches: Sequence[Batch], rows: Tensor) -> list[Tensor]:
+        """The loss of each batch; the gradient of each is written to a row, or that of their sum to a single one."""
+        together = Pass(self.model, [batch.inputs for batch in batches])
+        if self.loss_is_plain and not self.model.cosine:
+            labels = joined([batch.labels for batch in batches])
+            competing = None
+            if not self.model.undivided:
+                heads = joined([self.heads(batch) for batch in batches])
+                competing = self.model.head_of_class == heads[:, None]
+            return together.cross_entropy(labels, competing, rows)
+        if len(rows) == 1 and len(batches) > 1 and self.joins_batches:
+            weights = sample_weights(tuple(together.sizes), rows.dtype, rows.device)
+            losses = [self.loss(together.whole(), Batch.joined(batches)) @ weights[:, 0]]
+        else:
+            losses = [self._mean(part, batch) for part, batch in zip(together.parts(), batches, strict=True)]
+        if len(rows) == 1:
+            together.gradient(_sum(losses), rows[0])
+        else:
+            together.gradients(losses, rows)
+        return [loss.detach() for loss in losses]
 
     # What the learner calls.
 
@@ -212,6 +273,23 @@ class Method:
             if buffer.like:
                 old: Tensor = getattr(self, name)
                 setattr(self, name, torch.cat([old, old.new_zeros(self.model.flat.numel() - old.numel())]))
+
+
+def _sum(losses: Sequence[Tensor]) -> Tensor:
+    return losses[0] if len(losses) == 1 else torch.stack(list(losses)).sum()
+
+
+def _groups(batches: Sequence[Batch]) -> list[list[Batch]]:
+    """Neighbours in groups of so many samples as pass quickly together."""
+    groups: list[list[Batch]] = []
+    room = 0
+    for batch in batches:
+        if not groups or room < len(batch):
+            groups.append([])
+            room = GROUP
+        groups[-1].append(batch)
+        room -= len(batch)
+    return groups
 
 
 class Rehearsal(Method):

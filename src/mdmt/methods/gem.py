@@ -28,10 +28,8 @@ class GEM(Method):
     def gradient(self, batch: Batch) -> Tensor:
         """g, or its projection where a past task objects."""
         past = self.memory.by_task(before=len(self.learner.tasks), without=self.learner.current)
-        rows = self.model.flat.detach().new_empty(len(past), len(self.model.flat))
-        for row, reference in zip(rows, past, strict=True):
-            row.copy_(self.grad(reference)[1])
-        g = self.grad(batch)[1]
+        every = self.grads(*past, batch)[1]
+        rows, g = every[:-1], every[-1]
         products = rows @ g
         if not bool((products < 0).any()) or not bool(products.isfinite().all()):  # what is not finite, `apply` finds
             return g

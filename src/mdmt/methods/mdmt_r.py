@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from torch import Tensor
+from torch.nn import functional
 
 from mdmt.errors import Mistake
 from mdmt.losses import (
@@ -57,16 +58,25 @@ class MDMTR(Rehearsal):
         for name, part in (("competitors", self.head), ("distance", "distance")):
             if getattr(self, name) is None:
                 setattr(self, name, READINGS[self.reading][part])
-        self.cosine, self.stores_features = self.head == "cosine", self.distance != "none"
+        self.cosine = self.joins_batches = self.head == "cosine"
+        self.stores_features = self.distance != "none"
 
     def gradient(self, batch: Batch) -> Tensor:
         """The sum of three gradients: new task, memory, distillation; the memory goes first, as batch norm sees it."""
         reference = self.memory.sample(self.reference_batch)
         return self.grad(batch)[1] if reference is None else self.grad(reference, batch)[1]
 
+    @property
+    def loss_is_plain(self) -> bool:
+        """Whether nothing of MDMT-R's own is left of it."""
+        plain = self.head == "linear" and self.competitors == "own" and self.distance == "none"
+        return plain and type(self).loss is MDMTR.loss
+
     def loss(self, features: Tensor, batch: Batch) -> Tensor:
         """The margin loss of each sample and, where representations are stored with it, its distillation."""
-        scores, heads, owner = self.model.scores(features), self.heads(batch), self.model.head_of_class
+        scores = self.model.scores(features)
+        heads = self.heads(batch)
+        owner = self.model.head_of_class
         margins = {
             "class_margin": self.class_margin,
             "task_margin": 0.0 if self.learner.heads.shared else self.task_margin,
@@ -87,5 +97,7 @@ class MDMTR(Rehearsal):
                 scores, batch.labels, heads, owner, competitors=self.competitors, reduction="none", **margins
             )
         if batch.features is not None and self.distance != "none":
-            loss = loss + episodic_distillation(features, batch.features, self.distance, reduction="none")
+            old = len(batch.features)  # where batches are joined, only the first samples come from the memory
+            moved = episodic_distillation(features[:old], batch.features, self.distance, reduction="none")
+            loss = loss + (moved if old == len(loss) else functional.pad(moved, (0, len(loss) - old)))
         return loss

@@ -30,8 +30,8 @@ class MEGA(Rehearsal):
         reference = self.memory.sample(self.reference_batch)
         if reference is None:
             return self.grad(batch)[1]
-        loss_ref, r = self.grad(reference)
-        loss, g = self.grad(batch)
+        (loss_ref, loss), rows = self.grads(reference, batch)
+        r, g = rows.unbind()
         if self.reading == "paper" and loss <= self.threshold:
             return r
         if self.form == "I":
