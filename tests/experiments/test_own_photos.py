@@ -31,7 +31,8 @@ def learn(place, tmp_path, *more):
 
 def test_own_photos_are_seen_often_and_a_little_differently(place):
     config = resolve("folder", data=place)
-    assert (config.epochs, config.augment) == (20, "crop-flip")
+    assert (config.epochs, config.augment, config.image_size) == (20, "crop-flip", 32)
+    assert resolve("folder", data=place, backbone="resnet18").image_size == 64
     assert config.arguments["reference_batch"] == 13  # a quarter of 13 examples of 4 classes
     assert resolve("folder", data=place, settings={"reference_batch": "7"}).arguments["reference_batch"] == 7
     assert resolve("split-cifar").augment == "none"

@@ -17,6 +17,13 @@ from mdmt.own_code import is_own, load
 CONVOLUTIONAL = ("reduced_resnet18", "resnet18")  # what images may be given to, of any size
 
 
+def image_size_for(bench: Benchmark, network: str) -> int | None:
+    """The size of images unless another is asked for; ResNet-18 halves them at once, and gets one's own photos larger."""
+    if bench.is_own and bench.image_size is not None and network == "resnet18":
+        return 2 * bench.image_size
+    return bench.image_size
+
+
 def backbone_for(bench: Benchmark, asked: tuple[str, dict[str, Any]] | None, weights: str | None) -> dict[str, Any]:
     """The spec of the network that --backbone asks for, by name and arguments; module:name is a person's own.
 

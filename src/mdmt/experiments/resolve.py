@@ -16,7 +16,7 @@ from mdmt.data.fetch import fetch_weights
 from mdmt.data.sources import IMAGENET_RESNET18, locate
 from mdmt.errors import Mistake
 from mdmt.experiments.config import RunConfig
-from mdmt.experiments.networks import backbone_for
+from mdmt.experiments.networks import backbone_for, image_size_for
 from mdmt.experiments.presets import preset
 from mdmt.memory import POLICIES
 from mdmt.methods import METHODS, Method
@@ -93,7 +93,7 @@ def resolve(
         epochs=values["epochs"],
         optimiser=values.get("optimiser", "SGD"),
         augment=_augmentation(values.get("augment", "none"), bench),
-        image_size=image_size or bench.image_size,
+        image_size=image_size or image_size_for(bench, network["name"]),
         subset=subset,
         weights=None if weights is None else file_sha256(weights),
         weights_file=weights,
