@@ -296,7 +296,8 @@ class Learner(Predictor):
         """The batch with its images shifted and mirrored, by draws that depend on seed, task and step alone."""
         if self.augment == "none":
             return batch
-        generator = np.random.default_rng([self.seed, 5, self.current, self.step_in_task])
+        purpose = 7 if self.again else 5
+        generator = np.random.default_rng([self.seed, purpose, self.current, self.step_in_task])
         return dataclasses.replace(batch, inputs=augmentation.augment(self.augment, batch.inputs, generator))
 
     # Saving.
