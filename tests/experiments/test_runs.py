@@ -84,7 +84,10 @@ def test_a_release_goes_on(release, tmp_path):
     finished, unfinished = (folder(tmp_path / "runs", name) for name in ("mdmt-r", "er"))
     steps = []
     before = (finished / "record.json").read_bytes()
-    assert run(RunFolder(finished).config, tmp_path / "runs", on_step=steps.append) == json.loads(before)
+    then = json.loads(before)
+    now = run(RunFolder(finished).config, tmp_path / "runs", on_step=steps.append)
+    assert {**now, "metrics": then["metrics"]} == {**then, "buffer_bytes": 0}  # which came later too
+    assert now["metrics"].items() > then["metrics"].items()  # as did a metric, which is computed for it
     assert steps == []  # read, not run
     record = run(
         RunFolder(unfinished).config, tmp_path / "runs", on_step=lambda learner: steps.append(learner.step_in_task)
