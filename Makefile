@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup run test long check bench results mutants clean
+.PHONY: setup run test long check bench bench-peers bench-more results mutants clean
 
 setup: $(READY)
 
@@ -30,17 +30,24 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Speed, as ratios: bench/results.json and the tables of docs/performance.md. Some five minutes.
 bench: $(READY)
-	$(BIN)/python bench/steps.py
-	$(BIN)/python bench/growth.py
+	$(BIN)/python bench/speed.py
+
+# The library that steps are compared with, in an environment of its own; without it its columns are left out.
+bench-peers: bench/.peers/ready
+
+bench/.peers/ready: constraints.txt
+	@test -x bench/.peers/bin/python || $(PYTHON) -m venv bench/.peers
+	bench/.peers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch avalanche-lib==0.6.0 quadprog
+	@touch bench/.peers/ready
+
+# Data, memory of a comparison, the report, and the table of the README.
+bench-more: $(READY)
 	$(BIN)/python bench/data.py
 	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/report.py
 	$(BIN)/mdmt compare permuted-digits --methods all --tasks 5 --seeds 3 --out runs/bench
-
-# RESULTS.md and the README's table, from the records in results/ (python bench/results.py collect RUNS fills it).
-results: $(READY)
-	$(BIN)/python bench/results.py write
 
 mutants: $(READY)
 	$(BIN)/python tests/mutants/run.py

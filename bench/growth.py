@@ -1,58 +1,77 @@
-"""Does a step cost the same at task 10 as at task 2? One row per method but GEM and Joint, whose mathematics forbids it.
-
-Two learners, one in its second task and one in its tenth, take steps in turns; the medians are compared.
-"""
+"""How the time of a step and the memory grow with tasks, stored examples and classes; each against the smallest."""
 
 from __future__ import annotations
 
-import statistics
-import time
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 import mdmt
-from mdmt.benchmarks import make
-from mdmt.experiments.resolve import resolve
-from mdmt.experiments.run import learner_for
-from mdmt.methods import METHODS
+from mdmt.memory import Reservoir
+from ours import Running
+from timing import Block, block_of, milliseconds, race, ratio
 
-ROUNDS, STEPS = 20, 10
-
-
-def stepper(name: str, learned: int):
-    """Steps of a method's preset in the task after so many learned ones of 300 digits each."""
-    config = resolve("permuted-digits", name, tasks=10)
-    learner, tasks = learner_for(config), []
-    for task in make("permuted-digits", 1234, tasks=10):
-        chosen = slice(None, None, 13)
-        labels = [task.classes[i] for i in task.train.labels[chosen]]
-        tasks.append(mdmt.Task(task.name, task.train.inputs[chosen], labels, classes=task.classes, view=task.view))
-    learner.heads.kind = "shared"
-    for task in tasks[:learned]:
-        learner.learn(task)
-    learner._open(tasks[learned], ())
-    learner.model.backbone.train()
-    batches = [learner.read(tasks[learned], torch.arange(i, i + learner.batch)) for i in range(0, 200, learner.batch)]
-
-    def steps() -> float:
-        start = time.perf_counter()
-        for batch in batches[:STEPS]:
-            learner.step(batch)
-        return (time.perf_counter() - start) / STEPS * 1e3
-
-    return steps
+Row = dict[str, Any]
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    print(f"{'method':8} {'task 2 ms':>10} {'task 10 ms':>10} {'ratio':>6}")
-    for name in METHODS:
-        if name not in ("gem", "joint"):
-            early, late = stepper(name, 1), stepper(name, 9)
-            pairs = [(early(), late()) for _ in range(ROUNDS)]
-            a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
-            print(f"{name:8} {a:10.2f} {b:10.2f} {b / a:6.2f}", flush=True)
+def rows() -> Iterator[Row]:
+    yield from tasks()
+    yield from stored()
+    yield from classes()
 
 
-if __name__ == "__main__":
-    main()
+def compared(what: str, blocks: dict[int, Block], megabytes: dict[int, float]) -> list[Row]:
+    times = race(blocks)
+    first = next(iter(blocks))
+    return [
+        {
+            "row": f"{what} {n:,}",
+            "ms": milliseconds(times[n]),
+            "over the first": ratio(times[n], times[first]),
+            "memory, MB": megabytes[n],
+        }
+        for n in blocks
+    ]
+
+
+def megabytes(running: Running) -> float:
+    return sum(running.learner.memory.bytes.values()) / 1e6
+
+
+def tasks() -> list[Row]:
+    """A fixed memory of 100 examples a task, 10 + 100."""
+    found = []
+    for method in (mdmt.MDMTR, mdmt.AGEM):
+        runs = {n: Running(method(reference_batch=100), learned=n - 1, stored=100 * (n - 1)) for n in (2, 10, 50)}
+        sizes = {n: megabytes(run) for n, run in runs.items()}
+        found += compared(f"{method.name}, step at task", {n: block_of(run) for n, run in runs.items()}, sizes)
+    runs = {n: Running(mdmt.GEM(), learned=n - 1, stored=100 * (n - 1)) for n in (2, 10, 50)}
+    sizes = {n: megabytes(run) for n, run in runs.items()}
+    return [*found, *compared("gem, 100 a task, step at task", {n: block_of(run) for n, run in runs.items()}, sizes)]
+
+
+def stored() -> list[Row]:
+    """Drawing 256 of so many examples of 784 bytes."""
+    blocks: dict[int, Block] = {}
+    sizes = {}
+    for count in (10**3, 10**4, 10**5, 10**6):
+        memory = Reservoir(count)
+        memory.seed(1)
+        inputs = torch.randint(0, 256, (1000, 784), dtype=torch.uint8).repeat(count // 1000, 1)
+        labels = torch.zeros(count, dtype=torch.int64)
+        tensors = {"inputs": inputs, "labels": labels, "tasks": labels.clone(), "available": torch.arange(count)}
+        memory.load_state(tensors, {"state": {**memory.state()[1]["state"], "count": count}})
+        blocks[count] = block_of(lambda memory=memory: memory.sample(256))
+        sizes[count] = sum(memory.bytes.values()) / 1e6
+    return compared("draw 256 of", blocks, sizes)
+
+
+def classes() -> list[Row]:
+    """MDMT-R, 10 + 100, with so many classes in one head."""
+    runs = {
+        n: Running(mdmt.MDMTR(reference_batch=100), learned=1, stored=max(n, 500), classes=n)
+        for n in (10, 100, 1000, 10_000)
+    }
+    sizes = {n: megabytes(run) for n, run in runs.items()}
+    return compared("mdmt-r, step with classes", {n: block_of(run) for n, run in runs.items()}, sizes)

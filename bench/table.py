@@ -1,0 +1,43 @@
+"""The results as tables of markdown, put between two marks of docs/performance.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+BEGIN, END = "<!-- make bench -->", "<!-- end -->"
+TITLES = {
+    "steps": "A step on the MLP (784-256-256-10)",
+    "resnet": "A step on the reduced ResNet-18",
+    "evaluation": "Evaluation",
+    "checkpoint": "Checkpoints",
+    "startup": "Start-up",
+    "growth": "Growth",
+}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [
+        "| " + " | ".join("" if c == "row" else c for c in columns) + " |",
+        "|---" + "|---:" * (len(columns) - 1) + "|",
+    ]
+    lines += ["| " + " | ".join(cell(row.get(c)) for c in columns) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.0f}" if value >= 100 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+    return "" if value is None else str(value)
+
+
+def write(results: dict[str, Any], page: Path) -> None:
+    parts = [f"**{title}**\n\n{table(results[name])}" for name, title in TITLES.items() if name in results]
+    machine = results["machine"]
+    parts.append(f"{machine['processor']}, one thread, torch {machine['torch']}, Python {machine['python']}.")
+    if not page.exists():
+        return
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n\n" + "\n\n".join(parts) + f"\n\n{END}{after}")
