@@ -57,6 +57,8 @@ class Running:
         self.learner._tell_memory(self.task)
         self.learner.task = self.task
         self.learner.model.backbone.train()
+        if isinstance(memory, Reservoir):
+            memory.count = LONG * (learned + 1)  # in the middle of a stream few new examples enter
         self.batches = self._batches()
 
     def __call__(self) -> None:

@@ -170,7 +170,7 @@ class Learner(Predictor):
 
     def apply(self, gradient: Tensor) -> None:
         """One step of the optimiser against a gradient; what is not finite stops it before anything changes."""
-        *losses, total, norm = _numbers([*self.losses, gradient.sum(), gradient.norm()])
+        *losses, total, norm = _numbers([*self.losses, gradient.sum(), gradient.dot(gradient).sqrt()])
         self.losses = []
         last_loss = losses[-1] if losses else math.nan
         self.recorder.step_stats = {"loss": last_loss, "gradient": total, "gradient_norm": norm}

@@ -66,6 +66,20 @@ def two_level_angular_margin(
     return functional.cross_entropy(scale * shifted, labels, reduction=reduction)
 
 
+def angular_margin(
+    cosines: Tensor, labels: Tensor, *, margin: float = 0.01, scale: float = 24.0, reduction: Reduction = "mean"
+) -> Tensor:
+    """ArcFace, Eq. 6: every class competes, the own one is scored s cos(theta + m).
+
+    The losses above and below are this one where a single head has all rows, and so no task margin. The
+    margin is computed at the entries that have one.
+    """
+    own = labels[:, None]
+    target = cosines.gather(1, own)
+    shifted = cosines.scatter(1, own, _shift(target, _sines(target), margin))
+    return functional.cross_entropy(scale * shifted, labels, reduction=reduction)
+
+
 def released_angular_margin(
     cosines: Tensor,
     labels: Tensor,
@@ -90,9 +104,10 @@ def released_angular_margin(
     selected = (heads == owner) | ((heads >= 0) & (heads < owner) & (owner != current))
     sines = _sines(cosines)
     with_task = _shift(cosines, sines, task_margin)
-    target = functional.one_hot(labels, cosines.shape[1]).bool()
-    shifted = torch.where(target, with_task + _shift(cosines, sines, class_margin) - cosines, with_task)
-    logits = scale * shifted
+    own = labels[:, None]
+    target = cosines.gather(1, own)
+    with_class = _shift(target, sines.gather(1, own), class_margin) - target
+    logits = scale * with_task.scatter_add(1, own, with_class)
     constant = (outputs - selected.sum(1, keepdim=True)).clamp_min(0).to(logits.dtype).log()
     total = torch.cat([logits.masked_fill(~selected, NEVER), constant], dim=1).logsumexp(1)
     return _reduce(total - logits.gather(1, labels[:, None])[:, 0], reduction)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from mdmt.losses import (
+    angular_margin,
     cross_domain_softmax,
     episodic_distillation,
     released_angular_margin,
@@ -156,3 +157,20 @@ def test_wrong_names_are_refused():
         cross_domain_softmax(scores, *rest, competitors="all")
     with pytest.raises(ValueError, match="distance='l3'"):
         episodic_distillation(scores, scores, "l3")
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.01, 0.3])
+def test_with_one_head_all_margin_losses_are_arcface(margin, generator):
+    cosines = torch.rand(9, 5, generator=generator, dtype=torch.float64) * 2 - 1
+    labels = torch.arange(9) % 5
+    tasks = torch.zeros(9, dtype=torch.int64)
+    owner = torch.zeros(5, dtype=torch.int64)
+    margins = {"class_margin": margin, "task_margin": 0.0, "scale": 7.0, "reduction": "none"}
+    found = angular_margin(cosines, labels, margin=margin, scale=7.0, reduction="none")
+    released = released_angular_margin(cosines, labels, tasks, owner, current=3, outputs=5, **margins)
+    torch.testing.assert_close(found, released)
+    torch.testing.assert_close(found, two_level_angular_margin(cosines, labels, tasks, owner, **margins))
+    angles = cosines.acos()
+    angles[range(9), labels] += margin
+    slow = -(7 * angles.cos()).log_softmax(1)[range(9), labels]
+    torch.testing.assert_close(found, slow)

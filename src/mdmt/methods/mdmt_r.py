@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from mdmt.errors import Mistake
 from mdmt.losses import (
+    angular_margin,
     cross_domain_softmax,
     episodic_distillation,
     released_angular_margin,
@@ -87,6 +88,8 @@ class MDMTR(Rehearsal):
             loss = cross_domain_softmax(
                 scores, batch.labels, heads, owner, competitors=self.competitors, reduction="none"
             )
+        elif self.learner.heads.shared and self.model.undivided and self.model.outputs == len(owner):
+            loss = angular_margin(scores, batch.labels, margin=self.class_margin, scale=self.scale, reduction="none")
         elif self.competitors == "released":
             loss = released_angular_margin(
                 scores, batch.labels, heads, owner,
