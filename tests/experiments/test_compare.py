@@ -273,7 +273,10 @@ def test_nothing_finished_is_exit_code_2(tmp_path, capsys):
         (["--methods", "van,no-such"], "method 'no-such' is not one of joint, van"),
         (["--methods", " , "], "write it as all, as paper, or as a list"),
         (["--methods", "van,mdmt-r[scale"], "name[key=value,...]"),
-        (["--methods", "van,ewc", "--set", "scale=3"], "'scale' is unknown; these methods take batch, epochs, heads"),
+        (
+            ["--methods", "van,ewc", "--set", "scale=3"],
+            "'scale' is unknown; these methods take augment, batch, epochs, heads",
+        ),
         (["--methods", "mdmt-r[scale=2],mdmt-r[scale=3],van", "--set", "scale=4"], "each has its own"),
         (["--methods", "van,er", "--set", "reference_batch=-1"], "reference_batch=-1"),
         (["--methods", "van", "--against", "er"], "--against 'er' is not one row of van"),

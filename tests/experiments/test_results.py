@@ -34,7 +34,9 @@ def full_run(out, variant, seed, accuracy):
     record["accuracy"][-1] = [accuracy] * 17
     record |= {"reduced": None, "versions": {"commit": "abc", "cpu": "a fast one"}}
     (folder / "record.json").write_text(json.dumps(record))
-    (folder / "steps.csv").write_text(steps_as_csv([[1 + i // 1000, 1 + i % 1000, 0.5, 0.1, i] for i in range(2000)]))
+    (folder / "steps.csv").write_text(
+        steps_as_csv([[1 + i // 1000, 1 + i % 1000, 0.5, 0.1, i, 0.2] for i in range(2000)])
+    )
     target = folder_of(config, out)
     target.parent.mkdir(parents=True, exist_ok=True)
     folder.rename(target)

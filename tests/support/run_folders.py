@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 
 from mdmt.experiments.config import folder_of
 from mdmt.experiments.resolve import resolve
-from mdmt.metrics import summary
+from mdmt.metrics import metrics_of
 
 
 def leave(out, variant="van", seed=1234, *, benchmark="permuted-digits", tasks=3, features=8, sample=20, **more):
@@ -48,7 +48,7 @@ def record(draw, tasks, joint=False):
         accuracy[:-1] = np.nan
         drift[:-1], curve = np.nan, curve[:0]
     rows = [[[None if np.isnan(v) else float(v) for v in row] for row in m] for m in (accuracy, drift, curve)]
-    metrics = summary(rows[0], rows[2] or [[None] * 11])
+    metrics = metrics_of({"accuracy": rows[0], "accuracy_task_free": rows[0], "curve": rows[2] or [[None] * 11]})
     metrics |= {"F_T": None, "LTR": None} if joint else {}
     names = [{"name": f"permutation {i + 1}", "classes": [0, 1], "train": 400, "test": 100} for i in range(tasks)]
     return {
