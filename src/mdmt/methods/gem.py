@@ -10,6 +10,8 @@ from torch import Tensor
 from mdmt.methods.base import Method, setting
 from mdmt.tasks import Batch
 
+PIECE = 2**13  # columns whose copy in double precision stays in the cache
+
 
 class GEM(Method):
     """Gradient episodic memory: the vector nearest to g that makes no obtuse angle with any past task's gradient.
@@ -33,9 +35,18 @@ class GEM(Method):
         products = rows @ g
         if not bool((products < 0).any()) or not bool(products.isfinite().all()):  # what is not finite, `apply` finds
             return g
-        exact = rows.double()
-        duals = solve(exact @ exact.T, exact @ g.double(), self.margin)
-        return g + rows.T @ duals.to(g)
+        gram = gram_matrix(every)
+        duals = solve(gram[:-1, :-1], gram[:-1, -1], self.margin)
+        return g + duals.to(g) @ rows
+
+
+def gram_matrix(rows: Tensor) -> Tensor:
+    """The products of rows with each other in double precision, piece by piece: whole, the copy would outweigh the rest."""
+    gram = rows.new_zeros(len(rows), len(rows), dtype=torch.float64)
+    for piece in rows.split(PIECE, dim=1):
+        exact = piece.double()
+        gram += exact @ exact.T
+    return gram
 
 
 def solve(gram: Tensor, products: Tensor, margin: float) -> Tensor:
