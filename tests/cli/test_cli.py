@@ -9,6 +9,7 @@ import pytest
 
 import mdmt
 from mdmt.cli.app import main
+from mdmt.experiments.presets import COLUMNS
 
 SMALL = ["--set", "reference_batch=8", "--quiet"]
 
@@ -208,3 +209,15 @@ def test_a_method_in_a_file(tmp_path, capsys, monkeypatch):
     assert (result["label"], result["method"]) == ("slow_one:Slow", "slow_one:Slow")
     assert main(["run", *arguments, "--method", "./none.py:Slow"]) == 2
     assert "none.py is missing" in capsys.readouterr().err
+
+
+def test_a_narrow_list_of_presets_breaks_no_word(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["list", "presets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+    heads = " ".join(line for line in lines if line.startswith("setting")).split()
+    assert [name for name in heads if name != "setting"] == list(COLUMNS)
+    assert any(line.split() == ["mer", "policy", *["Reservoir", "o"] * 3] for line in lines)
+    assert any(line.startswith("van augment") and line.endswith(" crop-flip o") for line in lines)

@@ -51,21 +51,25 @@ def list_presets(json: Json = False) -> None:
     if json:
         print(dumps(rows))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from mdmt.report.text import Grid, rich_table, screen
 
-    table = Table("method", "setting", *COLUMNS, box=None, header_style="bold")
-    for name, presets in rows.items():
-        for number, key in enumerate(presets[COLUMNS[0]]):
-            cells_of_key = [presets[benchmark][key] for benchmark in COLUMNS]
-            texts = [f"{cell['value']} {cell['source'][0]}" for cell in cells_of_key]
-            table.add_row("" if number else name, key, *texts)
-    Console().print(table, "p published, s script (the programs behind the published numbers), o ours")
+    lines = [
+        [f"{name} {key}", *(_preset_text(presets[benchmark].get(key)) for benchmark in COLUMNS)]
+        for name, presets in rows.items()
+        for key in dict.fromkeys(key for benchmark in COLUMNS for key in presets[benchmark])
+    ]
+    console = screen()
+    console.print(rich_table(Grid(["setting", *COLUMNS], lines), console.width))
+    console.print("p published, s script (the programs behind the published numbers), o ours")
+
+
+def _preset_text(cell: dict[str, Any] | None) -> str:
+    return "-" if cell is None else f"{cell['value']} {cell['source'][0]}"
 
 
 def _preset_cells(cells: dict[str, Any], method: Any) -> dict[str, Any]:
     """The cells that matter to a method."""
-    settings = {"batch", "epochs", "lr", *method().arguments}
+    settings = {"batch", "epochs", "lr", "augment", *method().arguments}
     settings |= {"memory", "policy"} if method.uses_memory else set()
     return {key: cell._asdict() for key, cell in cells.items() if key in settings}
 
@@ -89,4 +93,6 @@ def _print_rows(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
 
 
 def _cell(value: Any) -> str:
-    return ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{k}={v}" for k, v in value.items())
+    return "-" if value is None else str(value)

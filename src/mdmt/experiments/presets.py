@@ -172,7 +172,7 @@ LIKE = {
         {"van": {"lr": 0.03}, "pi": {"lr": 0.03, "strength": 0.001}},
     ),
 }
-COLUMNS = (*PUBLISHED, "permuted-digits", "split-digits")  # of `mdmt list presets`
+COLUMNS = (*PUBLISHED, *LIKE)  # of `mdmt list presets`
 
 
 TUNED = Path(__file__).parent / "tuned-digits.json"  # bench/tune_digits.py makes it
