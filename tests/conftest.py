@@ -1,6 +1,9 @@
+from pathlib import Path
+
 import pytest
 import torch
 
+from mdmt.experiments import presets
 from support.publisher import publish, server  # noqa: F401 (fixtures)
 
 
@@ -20,6 +23,15 @@ def float64():
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def untuned(monkeypatch):
+    """The presets of the digits as they were before all methods were tuned on them."""
+    monkeypatch.setattr(presets, "TUNED", Path("nowhere"))
+    presets._tuned.cache_clear()
+    yield
+    presets._tuned.cache_clear()
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -385,9 +385,10 @@ def test_the_number_of_workers():
 
 
 def test_two_variants_that_name_the_same_run_share_it(tmp_path):
-    configs = [resolve("permuted-digits", variant, tasks=1) for variant in ("van", "van[lr=0.03]")]
+    usual = resolve("permuted-digits", "van").lr
+    configs = [resolve("permuted-digits", variant, tasks=1) for variant in ("van", f"van[lr={usual}]")]
     outcomes = list(sweep(configs, tmp_path, 2))
-    assert [o.config.label for o in outcomes] == ["van", "van[lr=0.03]"]
+    assert [o.config.label for o in outcomes] == ["van", f"van[lr={usual}]"]
     assert len(list(tmp_path.glob("*/*/*/*/record.json"))) == 1
 
 

@@ -35,6 +35,8 @@ FAST = {  # split-digits since its batch norm starts fast; the hashes above are 
     "a-gem": "35f1f6dc1636", "er": "bdc163edab00", "mega": "578be867e31f", "mdmt-r": "cbfcb8dd72bb",
     "mdmt-r[distance=none]": "75fbd7df434a", "er[reading=paper,lr=1]": "b422c3914af4",
 }  # fmt: skip
+# The digits had other settings then.
+pytestmark = pytest.mark.usefixtures("untuned")
 CONFIGS = [(benchmark, variant) for benchmark, variants in HASHES.items() for variant in variants]
 
 

@@ -91,6 +91,7 @@ DIGESTS = {  # of every value on every benchmark, as release 0.1.0 has them: oth
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("untuned")
 @pytest.mark.parametrize("method", DIGESTS)
 def test_every_value_stays(method):
     benchmarks = {b: b for b in (*BENCHMARKS, "permuted-digits", "split-digits")}

@@ -21,7 +21,7 @@ from mdmt.experiments.config import RunConfig
 from mdmt.experiments.presets import SPACES
 from mdmt.experiments.resolve import check_config, resolve, stream_for
 from mdmt.experiments.run import run
-from mdmt.experiments.tune import choose
+from mdmt.experiments.tune import choose, points_of
 from mdmt.experiments.workers import Outcome
 from mdmt.methods import METHODS
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
@@ -280,6 +280,26 @@ def test_the_digits_are_tuned_with_equal_effort_and_the_record_is_the_preset(her
         assert resolve("permuted-mnist", "er").arguments["reading"] == "code"
     finally:
         presets._tuned.cache_clear()
+
+
+def test_the_presets_of_the_digits_are_the_best_of_as_many_trials_for_each_method():
+    record = json.loads(presets.TUNED.read_text())
+    script = load_script()
+    assert record["command"] == "python bench/tune_digits.py"
+    assert (record["trials"], record["seeds"]) == (script.TRIALS, list(script.SEEDS))
+    for benchmark in script.BENCHMARKS:
+        entries = record["benchmarks"][benchmark]
+        heads = benchmarks.find(benchmark).heads[0]
+        assert list(entries) == list(METHODS)
+        for method, entry in entries.items():
+            assert {key: tuple(values) for key, values in entry["space"].items()} == script.space_of(method, heads)
+            points = points_of(script.space_of(method, heads), script.TRIALS, script.SEEDS.start)
+            assert sorted(str(trial["settings"]) for trial in entry["tried"]) == sorted(map(str, points))
+            finished = [trial for trial in entry["tried"] if trial["seeds"] == record["seeds"]]
+            best = max(finished, key=lambda trial: trial["A_T"]["mean"])
+            config = resolve(benchmark, method)
+            for key, value in best["settings"].items():
+                assert getattr(config, key, config.arguments.get(key)) == value
 
 
 def test_every_method_has_as_many_points_as_there_are_trials():

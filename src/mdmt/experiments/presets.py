@@ -212,7 +212,7 @@ def cells(benchmark: str, method: str) -> dict[str, Cell]:
 def preset(benchmark: str, method: str) -> dict[str, Any]:
     """The values alone.
 
-    >>> preset("permuted-digits", "van")["lr"]
+    >>> preset("permuted-mnist", "van")["lr"]
     0.03
     """
     return {key: cell.value for key, cell in cells(benchmark, method).items()}
