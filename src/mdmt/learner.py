@@ -245,6 +245,11 @@ class Learner(Predictor):
         """The task and step it has reached, in words."""
         return f"task {self.heads.names[self.current]!r}, step {self.step_in_task}"
 
+    @property
+    def share_of_task(self) -> float:
+        """How much of the task being learned is over."""
+        return 0.0 if self.task is None else self.step_in_task / self.steps_of(self.task)
+
     def steps_of(self, task: Task) -> int:
         """How many steps a task takes."""
         return self.epochs * self._steps_in_epoch(task)

@@ -64,6 +64,7 @@ class Model:
         self.input: tuple[list[int], str] = ([], "")  # shape and type of one input
         if example is not None:
             self.input = (list(example.shape[1:]), str(example.dtype))
+        self.answering: Tensor | None = None  # weights to answer with, where they are not those that learn
         self.outputs = outputs  # classes in all: those declared for the stream, or those in use when they are more
         self.head = nn.Parameter(torch.empty(0, features + 1, device=device))
         self.head_of_class = torch.empty(0, dtype=torch.int64, device=device)
@@ -182,9 +183,24 @@ class Model:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Evaluation mode, and nothing tracked."""
-        with self.frozen(), torch.no_grad():
+        """Evaluation mode, and nothing tracked; answers are given with `answering`, where there is such a thing."""
+        with self.frozen(), torch.no_grad(), self._lent(self.answering):
             yield
+
+    @contextmanager
+    def _lent(self, weights: Tensor | None) -> Iterator[None]:
+        """Other weights until the end of the block; inside it there is nothing more to lend."""
+        if weights is None:
+            yield
+            return
+        learning = self.flat.data.clone()
+        self.flat.data.copy_(weights)
+        self.answering = None
+        try:
+            yield
+        finally:
+            self.flat.data.copy_(learning)
+            self.answering = weights
 
     @contextmanager
     def frozen(self) -> Iterator[None]:

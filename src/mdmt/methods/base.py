@@ -40,6 +40,10 @@ class Host(Protocol):
     def tasks(self) -> list[LearnedTask]:
         """The tasks learned so far, with the one being learned."""
 
+    @property
+    def share_of_task(self) -> float:
+        """How much of the task was learned when this step began: from 0 to just below 1."""
+
     def apply(self, gradient: Tensor) -> None:
         """One step of the optimiser against a gradient."""
 
@@ -54,19 +58,33 @@ GROUP = 1024  # samples that pass through the network together, where each batch
 TINY = 1e-30  # keeps a quotient finite where its denominator is 0
 
 
-def setting(*, default: Any, least: float | None = None, above: float | None = None) -> Any:
-    """A hyper-parameter with a default (None: something else decides) and a range."""
-    return dataclasses.field(default=default, metadata={"least": least, "above": above})
+def setting(
+    *,
+    default: Any,
+    least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    later: bool = False,
+) -> Any:
+    """A hyper-parameter with a default (None: something else decides) and a range.
+
+    One that came `later` is no argument while it has its default: earlier runs are found as before.
+    """
+    metadata = {"least": least, "above": above, "below": below, "later": later}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 class Buffer:
     """Something a method remembers: zeros at first, saved, resumed, moved and grown without code in the method.
 
     `Buffer(like="params")` runs along the parameters and is padded with zeros when the head grows; `Buffer(3)` has shape (3,).
+    `Buffer(..., when="x")` is there only where the setting x is neither 0 nor None nor false.
     """
 
-    def __init__(self, *shape: int, like: Literal["params"] | None = None) -> None:
-        self.shape, self.like = shape, like
+    def __init__(self, *shape: int, like: Literal["params"] | None = None, when: str | None = None) -> None:
+        self.shape = shape
+        self.like = like
+        self.when = when
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -114,7 +132,8 @@ class Method:
     @property
     def arguments(self) -> dict[str, Any]:
         """The settings by name."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        values = {f: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return {f.name: v for f, v in values.items() if not (f.metadata.get("later") and v == f.default)}
 
     @property
     def model(self) -> Model:
@@ -243,13 +262,16 @@ class Method:
     def bind(self, learner: Host) -> None:
         """Belong to a learner whose model exists: the buffers take their shapes."""
         self.learner = learner
-        for name, buffer in self.buffers().items():
+        for name, buffer in self.used_buffers().items():
             flat = self.model.flat
             setattr(self, name, torch.zeros_like(flat.data) if buffer.like else flat.data.new_zeros(buffer.shape))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What it remembers, and how it was made."""
-        return {name: getattr(self, name) for name in self.buffers()}, {"name": self.name, "arguments": self.arguments}
+        return {name: getattr(self, name) for name in self.used_buffers()}, {
+            "name": self.name,
+            "arguments": self.arguments,
+        }
 
     def load_state(self, tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
         """Take over what `state` gave."""
@@ -261,15 +283,19 @@ class Method:
         """The declared buffers by name."""
         return {name: b for base in cls.__mro__ for name, b in vars(base).items() if isinstance(b, Buffer)}
 
+    def used_buffers(self) -> dict[str, Buffer]:
+        """Those that these settings have."""
+        return {name: b for name, b in self.buffers().items() if b.when is None or getattr(self, b.when)}
+
     @property
     def buffer_bytes(self) -> int:
         """The size of all that it remembers beside the examples."""
-        tensors: list[Tensor] = [getattr(self, name) for name in self.buffers()]
+        tensors: list[Tensor] = [getattr(self, name) for name in self.used_buffers()]
         return sum(tensor.nbytes for tensor in tensors)
 
     def grow(self) -> None:
         """The parameters became more: pad what runs along them."""
-        for name, buffer in self.buffers().items():
+        for name, buffer in self.used_buffers().items():
             if buffer.like:
                 old: Tensor = getattr(self, name)
                 setattr(self, name, torch.cat([old, old.new_zeros(self.model.flat.numel() - old.numel())]))
@@ -318,3 +344,6 @@ def _check(method: str, field: dataclasses.Field[Any], hint: Any, value: Any) ->
             raise Mistake(f"{where}: must be {least} or more")
         if above is not None and value <= above:
             raise Mistake(f"{where}: must be more than {above}")
+        below = field.metadata.get("below")
+        if below is not None and value >= below:
+            raise Mistake(f"{where}: must be less than {below}")

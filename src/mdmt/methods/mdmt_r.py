@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 from torch.nn import functional
@@ -15,7 +15,7 @@ from mdmt.losses import (
     released_angular_margin,
     two_level_angular_margin,
 )
-from mdmt.methods.base import Rehearsal, setting
+from mdmt.methods.base import Buffer, Rehearsal, setting
 from mdmt.tasks import Batch
 
 # What a reading says of who competes (with either head) and of the distance.
@@ -40,6 +40,10 @@ class MDMTR(Rehearsal):
     zeros for every other class, so that an example whose own cosines are all negative counts as wrong;
     here, as in the paper, the own head alone is asked. Neither is part of the method, and MNIST and CIFAR
     had no second pass: one rule for all four.
+
+    Two settings are not the paper's, and off unless given. `average` is the decay of a moving average of the weights, with
+    which the model answers and representations are stored. `last_step` is the length of a task's last step as a share of
+    its first; the steps between shorten evenly.
     """
 
     name, source = "mdmt-r", "Lyu et al., 2021"
@@ -51,6 +55,10 @@ class MDMTR(Rehearsal):
     competitors: Literal["released", "seen", "own"] = setting(default=None)
     distance: Literal["l1", "mse", "none"] = setting(default=None)
     head: Literal["cosine", "linear"] = "cosine"
+    average: float = setting(default=0.0, least=0.0, below=1.0, later=True)
+    last_step: float = setting(default=1.0, least=0.0, later=True)
+
+    mean = Buffer(like="params", when="average")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,7 +73,39 @@ class MDMTR(Rehearsal):
     def gradient(self, batch: Batch) -> Tensor:
         """The sum of three gradients: new task, memory, distillation; the memory goes first, as batch norm sees it."""
         reference = self.memory.sample(self.reference_batch)
-        return self.grad(batch)[1] if reference is None else self.grad(reference, batch)[1]
+        gradient = self.grad(batch)[1] if reference is None else self.grad(reference, batch)[1]
+        if self.last_step != 1:
+            gradient *= 1 - (1 - self.last_step) * self.learner.share_of_task
+        return gradient
+
+    def begin_task(self) -> None:
+        """The average begins where the weights do; that of a new row of the head when a task claims it."""
+        if not self.average:
+            return
+        *earlier, task = self.learner.tasks[: self.learner.current + 1]
+        if not earlier:
+            self.mean = self.model.flat.detach().clone()
+        new = sorted(set(task.rows.tolist()).difference(*(known.rows.tolist() for known in earlier)))
+        self.mean[-self.model.head.numel() :].view_as(self.model.head)[new] = self.model.head.detach()[new]
+        self.model.answering = self.mean
+
+    def step(self, batch: Batch) -> None:
+        """As it was; the average follows, before the memory is written."""
+        super().step(batch)
+        if self.average:
+            self.mean.lerp_(self.model.flat.detach(), 1 - self.average)
+
+    def grow(self) -> None:
+        """The average has grown too."""
+        super().grow()
+        if self.average:
+            self.model.answering = self.mean
+
+    def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
+        """Also answer with the average again."""
+        super().load_state(tensors, rest)
+        if self.average:
+            self.model.answering = self.mean
 
     @property
     def loss_is_plain(self) -> bool:

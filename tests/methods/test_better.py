@@ -1,0 +1,79 @@
+"""Settings of MDMT-R that are not the paper's: averaged weights, shortening steps."""
+
+import pytest
+import torch
+
+import mdmt
+from mdmt.checks import CHECKS, KINDS, Trial
+from mdmt.experiments.resolve import resolve
+from mdmt.methods import MDMTR
+from support.helpers import mistake, small_stream
+
+
+def learner_of(method, **more):
+    return mdmt.Learner(mdmt.backbones.mlp(784, 16), method, memory=mdmt.memory.Ring(3), seed=3, **more)
+
+
+def test_the_model_answers_with_the_running_mean_of_its_weights(tmp_path):
+    learner, weights = learner_of(MDMTR(average=0.9, reference_batch=8)), []
+    step = learner.method.step
+
+    def follow(batch):
+        weights.append(learner.model.flat.detach().clone())
+        step(batch)
+
+    learner.method.step = follow
+    stream = small_stream("permuted-digits", tasks=2)
+    record = learner.run(stream)
+    weights.append(learner.model.flat.detach().clone())
+    mean = weights[0]
+    for now in weights[1:]:
+        mean = 0.9 * mean + 0.1 * now
+    assert torch.allclose(learner.method.mean, mean, atol=1e-6)
+    # The same answers as a network that has those weights, and other ones than the weights that learn give.
+    x = stream[0].view(stream[0].test.inputs)
+    answered = learner.features(x)
+    live = learner.model.flat.detach().clone()
+    learner.model.answering = None
+    learning = learner.features(x)
+    with torch.no_grad():
+        learner.model.flat.copy_(mean)
+    assert torch.allclose(answered, learner.features(x), atol=1e-5)
+    assert not torch.allclose(answered, learning, atol=1e-3)
+    assert learner.evaluate(stream[0])[0] == pytest.approx(record.accuracy[-1][0])
+    with torch.no_grad():
+        learner.model.flat.copy_(live)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_battery(check, kind):
+    check(Trial(lambda: MDMTR(average=0.8, last_step=0.2, reference_batch=12), kind))
+
+
+def test_steps_shorten_evenly_within_a_task():
+    lengths = []
+    learner = learner_of(MDMTR(last_step=0.5, reference_batch=8))
+    apply = learner.apply
+    learner.apply = lambda gradient: (lengths.append(float(gradient.norm())), apply(gradient))[1]
+    plain = learner.method.grad
+    whole = []
+
+    def grad(*batches):
+        loss, gradient = plain(*batches)
+        whole.append(float(gradient.norm()))
+        return loss, gradient
+
+    learner.method.grad = grad
+    learner.run(small_stream("permuted-digits", tasks=2))
+    shares = [a / b for a, b in zip(lengths, whole, strict=True)]
+    assert shares == pytest.approx([1.0, 0.875, 0.75, 0.625] * 2, abs=1e-5)
+
+
+def test_unset_they_are_no_part_of_a_configuration():
+    assert set(MDMTR().arguments) == set(resolve("permuted-mnist", "mdmt-r").arguments)
+    assert not {"average", "last_step", "mean"} & {*MDMTR().arguments, *MDMTR().used_buffers()}
+    assert MDMTR(average=0.9).arguments["average"] == 0.9
+    assert resolve("permuted-mnist", "mdmt-r[average=0]").hash == resolve("permuted-mnist", "mdmt-r").hash
+    assert resolve("permuted-mnist", "mdmt-r[average=0.5]").hash != resolve("permuted-mnist", "mdmt-r").hash
+    assert mistake(MDMTR, average=1.0) == "MDMTR: average=1.0: must be less than 1.0"
