@@ -7,7 +7,7 @@ import torch
 
 from mdmt import memory
 from mdmt.checks import CHECKS, KINDS, Trial, check_method, outcome, the_end_of_a_task_leaves_the_network_alone
-from mdmt.experiments.resolve import split_methods
+from mdmt.experiments.variants import split_methods
 from mdmt.methods import ER, EWC, MDMTR, METHODS, VAN, Buffer, Method
 from mdmt.tasks import Batch
 

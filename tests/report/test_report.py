@@ -27,8 +27,9 @@ from mdmt.cli.app import main
 from mdmt.experiments import comparison, paper
 from mdmt.experiments.config import folder_of
 from mdmt.experiments.ranking import ranking
-from mdmt.experiments.resolve import configs_for, resolve, split_methods
+from mdmt.experiments.resolve import configs_for, resolve
 from mdmt.experiments.store import RunFolder, find_runs
+from mdmt.experiments.variants import split_methods
 from mdmt.methods import METHODS
 from mdmt.report import charts, features, files, heatmaps, page, sections, study, style, tables
 from mdmt.report.server import make_server

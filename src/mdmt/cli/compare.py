@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def compare(options: RunOptions, methods: Methods = "all", against: Against = None, format_: Format = "table") -> None:
     """Compare methods (Table 1). Mean and std over seeds, with the published values beside ours."""
-    from mdmt.experiments.resolve import split_methods
+    from mdmt.experiments.variants import split_methods
 
     _compare(options, split_methods(methods), against, format_)
 

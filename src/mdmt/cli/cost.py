@@ -19,7 +19,8 @@ def cost(options: RunOptions, methods: Methods = "all", steps: Steps = 10, forma
     from dataclasses import replace
 
     from mdmt.experiments.cost import measure
-    from mdmt.experiments.resolve import configs_for, reduced, split_methods, stream_for
+    from mdmt.experiments.resolve import configs_for, reduced, stream_for
+    from mdmt.experiments.variants import split_methods
     from mdmt.report.tables import cost_blocks, cost_lines
     from mdmt.report.text import check_format, show
 

@@ -111,7 +111,7 @@ class RunOptions:
     @property
     def settings(self) -> dict[str, str]:
         """What --set and --reading say, by key."""
-        from mdmt.experiments.resolve import parse_settings
+        from mdmt.experiments.variants import parse_settings
 
         return parse_settings(self.set, self.reading)
 

@@ -129,7 +129,8 @@ def figure_command(name: str) -> Callable[..., None]:
 
     def draw(options: RunOptions, methods: Methods = "all", to: To = "figures") -> None:
         _check()
-        from mdmt.experiments.resolve import configs_for, split_methods
+        from mdmt.experiments.resolve import configs_for
+        from mdmt.experiments.variants import split_methods
 
         configs = configs_for(
             options.benchmark,

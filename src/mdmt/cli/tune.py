@@ -25,8 +25,9 @@ Points = Annotated[int | None, typer.Option(min=1, metavar="N", help="Try only N
 def tune(options: RunOptions, method: Method = "mdmt-r", grid: Grids = None, points: Points = None) -> None:
     """Choose settings on held-out tasks. No test image that results are measured on is used."""
     from mdmt.experiments.presets import space
-    from mdmt.experiments.resolve import parse_variant, resolve
+    from mdmt.experiments.resolve import resolve
     from mdmt.experiments.tune import configs_of, parse_grids, points_of, ranked
+    from mdmt.experiments.variants import parse_variant
 
     settings = options.settings
     usual = resolve(options.benchmark, method, settings=settings, cross_validation=True, **options.of_every_run)

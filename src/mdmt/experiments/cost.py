@@ -19,8 +19,9 @@ from torch.utils._pytree import tree_leaves
 
 from mdmt.benchmarks.splits import draw
 from mdmt.experiments.config import RunConfig
-from mdmt.experiments.resolve import find_method, resolve
+from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import learner_for
+from mdmt.experiments.variants import find_method
 from mdmt.learner import Learner
 from mdmt.methods.base import Method
 from mdmt.published import table

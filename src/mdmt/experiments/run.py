@@ -19,9 +19,10 @@ from mdmt.checkpoints import Checkpoints
 from mdmt.errors import EXPECTED, Mistake, Stopped, go_on, summarise
 from mdmt.experiments.config import RunConfig, folder_of
 from mdmt.experiments.networks import make_network
-from mdmt.experiments.resolve import find_method, reduced, stream_for
+from mdmt.experiments.resolve import reduced, stream_for
 from mdmt.experiments.store import CHECKPOINT, MANIFESTS, MODEL, RECORD, RunFolder
 from mdmt.experiments.tensorboard import write_events
+from mdmt.experiments.variants import find_method
 from mdmt.learner import Learner
 from mdmt.methods.base import Method
 from mdmt.own_code import is_own
