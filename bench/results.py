@@ -166,10 +166,12 @@ def digits_table(studies: list[Study]) -> str:
     columns = ["method", "kind", *(metric.heading for metric in shown), "seconds", "memory (MB)"]
     lines = [table_line(columns), table_line(["---"] * len(columns))]
     for row in study.rows:
-        newer = f", {METHODS[row.method].source[-4:]}" if row.method in NEWER else ""
+        method = METHODS[row.method]
+        kind = method.source if method.kind == "bound" else method.kind
+        newer = f", {method.source[-4:]}" if row.method in NEWER else ""
         cells = [value(metric, row.metrics[metric.name]) for metric in shown]
         cost = [f"{row.seconds['mean']:.0f}", f"{row.memory_bytes / 1e6:.1f}" if row.memory_bytes else ""]
-        lines.append(table_line([f"`{row.label}`", METHODS[row.method].kind + newer, *cells, *cost]))
+        lines.append(table_line([f"`{row.label}`", kind + newer, *cells, *cost]))
     return "\n".join(lines)
 
 

@@ -110,3 +110,8 @@ def test_a_damaged_record_stops_it(measured):
     next(measured.glob("*/van/*/1234/record.json")).write_text("{")
     with pytest.raises(SystemExit, match=r"record\.json"):
         made(measured)
+
+
+def test_the_files_of_the_repository_are_what_its_records_give():
+    for name, text in results.made(ROOT / "results", (ROOT / "README.md").read_text()).items():
+        assert (ROOT / name).read_text() == text, f"{name} differs from results/: make results"
