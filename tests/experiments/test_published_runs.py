@@ -186,7 +186,7 @@ def test_a_folder_of_images_in_one_command(tmp_path, capsys, monkeypatch):
                 Image.new("RGB", (20, 16), tuple(pixel)).save(place / f"{i}.png")
     result = ran(
         capsys, "folder", "--data", str(tmp_path / "images"), "--image-size", "8", "--out", str(tmp_path / "runs"),
-        "--set", "epochs=3",
+        "--set", "epochs=8",
     )  # fmt: skip
     assert result["reduced"] is None
     assert result["metrics"]["A_T"]["mean"] > 0.6
@@ -203,7 +203,7 @@ def test_broken_images_of_ones_own_are_named_or_passed_over(tmp_path, capsys, mo
             Image.new("RGB", (9, 9), colour).save(place / colour / f"{i}.png")
         (place / colour / "0.png").write_text("hello")
     command = ["run", "folder", "--data", str(tmp_path / "images"), "--image-size", "8", "--method", "van"]
-    command += ["--out", str(tmp_path / "runs"), "--set", "epochs=1", "--quiet"]
+    command += ["--out", str(tmp_path / "runs"), "--set", "epochs=8", "--quiet"]
     assert main(command) == 2
     err = capsys.readouterr().err
     assert err.startswith("mdmt: 2 images cannot be read: ")

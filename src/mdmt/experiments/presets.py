@@ -197,8 +197,8 @@ def cells(benchmark: str, method: str) -> dict[str, Cell]:
 
     >>> cells("split-cub", "mdmt-r")["task_margin"]
     Cell(value=0.4, source='published')
-    >>> cells("split-digits", "mdmt-r")["scale"]
-    Cell(value=24.0, source='ours')
+    >>> cells("split-digits", "mdmt-r")["epochs"]
+    Cell(value=1, source='ours')
     """
     rows = {**COMMON, **OWN.get(method, {})}
     if benchmark in PUBLISHED:
