@@ -3,7 +3,6 @@
 import math
 import os
 import platform
-import signal
 import subprocess
 import sys
 
@@ -201,7 +200,7 @@ def test_the_guard_against_strided_1x1_kernels_is_needed():
     ended = subprocess.run([sys.executable, "-c", STRIDED], env=environment, capture_output=True)
     if ended.returncode == 0:
         pytest.skip(f"torch {torch.__version__} has this kernel mended: Conv need not slice any more")
-    assert ended.returncode in (-signal.SIGABRT, -signal.SIGSEGV), ended.stderr
+    assert ended.returncode < 0, ended.stderr  # by which signal depends on what lay behind the buffer
 
 
 class Convolutions(TorchDispatchMode):
