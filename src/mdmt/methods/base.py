@@ -268,10 +268,8 @@ class Method:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What it remembers, and how it was made."""
-        return {name: getattr(self, name) for name in self.used_buffers()}, {
-            "name": self.name,
-            "arguments": self.arguments,
-        }
+        tensors = {name: getattr(self, name) for name in self.used_buffers()}
+        return tensors, {"name": self.name, "arguments": self.arguments}
 
     def load_state(self, tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
         """Take over what `state` gave."""
