@@ -59,7 +59,7 @@ def loss_of_one(method, model, shared, current, f, y, k):
 
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("kind", ["resnet", "mlp"])
+@pytest.mark.parametrize("kind", ["resnet", "mlp", "new classes in one head"])
 def test_the_update_is_the_sum_of_three_gradients(variant, kind):
     """g~ = g + g_ref + g_ED, each computed apart by plain autograd, the losses written out by hand."""
     method = MDMTR(reference_batch=16, **MARGINS, **variant)
@@ -67,11 +67,11 @@ def test_the_update_is_the_sum_of_three_gradients(variant, kind):
         learner, stream = resnet_learner(method, outputs=10), small_stream()
     else:
         learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), method, lr=0.03, heads="shared", outputs=10)
-        stream = small_stream("permuted-digits", heads="shared")
+        stream = small_stream("permuted-digits" if kind == "mlp" else "split-digits", heads="shared")
     learner.learn(stream[0])
     learner.learn(stream[1])
     learner._open(stream[2], ())
-    model, shared = learner.model, kind == "mlp"
+    model, shared = learner.model, kind != "resnet"
     model.backbone.train()
     reference, batch = learner.memory.sample(16), learner.read(stream[2], torch.arange(10))
     assert set(reference.tasks.tolist()) == {0, 1}
