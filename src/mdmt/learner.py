@@ -63,7 +63,7 @@ class Learner(Predictor):
     seed
         decides the first weights, the order of examples and what the memory draws: same seed, same bits
     device
-        where it computes: "cpu", "cuda", "cuda:1", "mps"
+        where it computes: "cpu", "cuda", "cuda:1", "mps", "xpu"; "auto" takes an accelerator where there is one
 
     `run` takes heads, outputs, scale, mean and per_class from its stream where they were not given.
     """
@@ -98,7 +98,7 @@ class Learner(Predictor):
         self.optimiser = Optimiser(optimiser, lr, optimiser_arguments)
         self.batch = whole_number("batch", batch)
         self.epochs = whole_number("epochs", epochs)
-        self.heads = Heads(heads, outputs, device)
+        self.heads = Heads(heads, outputs, self.device)
         self.normalisation = Normalisation(scale, mean)
         self.recorder = Recorder(self.heads, batch=self.batch, per_class=per_class)
         self.network: Model | None = None  # takes shape with the first task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -65,16 +66,16 @@ def best_of(shares: Tensor, chosen: list[Column]) -> list[Prediction]:
     ]
 
 
-class Predictor:
+class Predictor(ABC):
     """Answers for inputs, by a model, its heads, and the method that taught it."""
 
     heads: Heads
     method: Method
 
     @property
+    @abstractmethod
     def model(self) -> Model:
         """The network."""
-        raise NotImplementedError
 
     def predict(self, x: Any, task: str | None = None) -> list[Hashable]:
         """The class of each input: among those of a task, or, without one, among all that were learned."""

@@ -117,3 +117,12 @@ def test_progress_is_shown(capsys):
     assert steps == [1, 2, 3, 4]
     name = stream[0].name
     assert capsys.readouterr().err == f"{name}: 4 steps\n{name}: learned\n"
+
+
+def test_a_device_chosen_by_itself_learns_and_is_loaded(tmp_path):
+    x, y = torch.rand(20, 4, generator=torch.Generator().manual_seed(1)), [0, 1] * 10
+    learner = mdmt.Learner(mdmt.backbones.mlp(4, 3), mdmt.ER(reference_batch=4), device="auto")
+    learner.learn(mdmt.Task("a", x, y))
+    learner.save(tmp_path / "model")
+    loaded = mdmt.Learner.load(tmp_path / "model", device="auto")
+    assert loaded.predict(x) == learner.predict(x)

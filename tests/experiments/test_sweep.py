@@ -66,6 +66,7 @@ def test_finished_runs_are_read_first_and_need_no_workers(tmp_path):
     assert workers.started == [("er", 1)]
     assert [o.read for o in sweep(configs_of("er", seeds=[2]), tmp_path, unused)] == [True]
     assert unused.started == []
+    assert unused.stopped  # they may hold a connection
     assert [o.read for o in sweep(configs_of("er", seeds=[2]), tmp_path, Here(1), fresh=True)] == [False]
 
 

@@ -25,7 +25,7 @@ from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.fingerprint import unpublished_fingerprint
 from mdmt.data.images import Progress, load_images
 from mdmt.data.readers import ImageList, LabelledImages, read_awa2
-from mdmt.data.sources import locate, substitute_note
+from mdmt.data.sources import substitute_note
 from mdmt.errors import Mistake
 from mdmt.tasks import HeadKind, Stream
 
@@ -122,9 +122,4 @@ def split_awa(
 
 def fingerprint(data: str | Path | None) -> str | None:
     """What tells these images from others; None of the published ones, also while they are packed."""
-    location = locate("awa2", data)
-    if location.archive is not None:
-        return None
-    awa = read_awa2(location.folder)
-    complete = (len(awa.train), len(awa.test)) == PUBLISHED
-    return unpublished_fingerprint("awa2", location, awa.paths, complete)
+    return unpublished_fingerprint("awa2", data, read_awa2, PUBLISHED)

@@ -20,7 +20,6 @@ from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.fingerprint import unpublished_fingerprint
 from mdmt.data.images import Progress, load_images
 from mdmt.data.readers import LabelledImages, read_cub
-from mdmt.data.sources import locate
 from mdmt.tasks import HeadKind, Stream
 
 OUTPUTS = 200
@@ -86,9 +85,4 @@ def split_cub(
 
 def fingerprint(data: str | Path | None) -> str | None:
     """What tells these images from others; None of the published ones, also while they are packed."""
-    location = locate("cub", data)
-    if location.archive is not None:
-        return None
-    cub = read_cub(location.folder)
-    complete = (len(cub.train), len(cub.test)) == PUBLISHED
-    return unpublished_fingerprint("cub", location, cub.paths, complete)
+    return unpublished_fingerprint("cub", data, read_cub, PUBLISHED)

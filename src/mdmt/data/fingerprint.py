@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from mdmt.data.sources import Location, find, substitute_note
+from mdmt.data.readers import ImageList
+from mdmt.data.sources import find, locate, substitute_note
 from mdmt.errors import Mistake
 
 
@@ -21,17 +22,24 @@ def fingerprint(root: Path, paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def unpublished_fingerprint(name: str, location: Location, paths: list[Path], complete: bool) -> str | None:
-    """The fingerprint of what lies where a published data set is expected; None where it is that data set.
+def unpublished_fingerprint(
+    name: str, data: str | Path | None, read: Callable[[Path], ImageList], published: tuple[int, int]
+) -> str | None:
+    """The fingerprint of what lies where a published data set is expected; None where it is that data set, or is packed.
 
-    It is when it is complete, is not called a substitute, and has about the published size: copies that
-    were made smaller are other images.
+    It is when it has the published numbers of images to train and to test on, is not called a substitute, and has about
+    the published size: copies that were made smaller are other images.
     """
-    size = sum(_stat(path).st_size for path in paths)
+    location = locate(name, data)
+    if location.archive is not None:
+        return None
+    images = read(location.folder)
+    size = sum(_stat(path).st_size for path in images.paths)
     has_published_size = size > find(name).files[0].size / 2
+    complete = (len(images.train), len(images.test)) == published
     if complete and has_published_size and substitute_note(location) is None:
         return None
-    return fingerprint(location.folder, paths)
+    return fingerprint(location.folder, images.paths)
 
 
 def _stat(path: Path) -> os.stat_result:

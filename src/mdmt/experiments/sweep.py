@@ -47,6 +47,8 @@ def sweep(
     for config in queue:
         check_there(config)  # here, since every worker would fail of it
     if not queue:
+        if not isinstance(workers, (int, str)):
+            workers.stop()
         return
     if isinstance(workers, (int, str)):
         workers = Processes(out, workers, threads=queue[0].threads, fresh=fresh, every=every)
