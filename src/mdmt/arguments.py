@@ -12,6 +12,7 @@ from mdmt.errors import Mistake
 from mdmt.memory import POLICIES, Memory, Ring
 from mdmt.methods import MDMTR, METHODS
 from mdmt.methods.base import Method
+from mdmt.model import Precision
 from mdmt.tasks import HeadKind, Stream, Task
 
 
@@ -71,6 +72,20 @@ def _accelerator() -> torch.device:
         found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         return found or torch.device("cpu")
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")  # torch before 2.6
+
+
+def precision_of(given: Any, device: torch.device) -> Precision:
+    """fp32, or bf16 where the device has it."""
+    if given not in ("fp32", "bf16"):
+        raise Mistake(f"precision={given!r}: must be fp32 or bf16")
+    if given == "bf16":
+        try:
+            with torch.autocast(device.type, torch.bfloat16):
+                torch.ones(2, 2, device=device) @ torch.ones(2, 2, device=device)
+        except (RuntimeError, NotImplementedError) as error:
+            reason = str(error).strip().splitlines()[0].rstrip(".")
+            raise Mistake(f"precision='bf16' cannot be used on {device}: {reason}; fp32 always can") from None
+    return given  # type: ignore[no-any-return]
 
 
 def whole_number(name: str, value: Any, least: int = 1) -> int:

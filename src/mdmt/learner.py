@@ -17,7 +17,16 @@ import mdmt.augment as augmentation
 import mdmt.backbones as backbones
 import mdmt.checkpoints as checkpoints
 import mdmt.memory as memories
-from mdmt.arguments import backbone_of, device_of, memory_of, method_of, stream_of, task_of, whole_number
+from mdmt.arguments import (
+    backbone_of,
+    device_of,
+    memory_of,
+    method_of,
+    precision_of,
+    stream_of,
+    task_of,
+    whole_number,
+)
 from mdmt.batches import indices, needs_two, refuse_single_examples, steps_in_epoch
 from mdmt.checkpoints import Checkpoints
 from mdmt.errors import Mistake
@@ -64,6 +73,8 @@ class Learner(Predictor):
         decides the first weights, the order of examples and what the memory draws: same seed, same bits
     device
         where it computes: "cpu", "cuda", "cuda:1", "mps", "xpu"; "auto" takes an accelerator where there is one
+    precision
+        "fp32", or "bf16": products of matrices in bfloat16; weights, losses and updates stay float32
 
     `run` takes heads, outputs, scale, mean and per_class from its stream where they were not given.
     """
@@ -87,12 +98,14 @@ class Learner(Predictor):
         augment: str = "none",
         seed: int = 1234,
         device: str = "cpu",
+        precision: str = "fp32",
     ) -> None:
         self.backbone = backbone_of(backbone)
         self.method = method_of(method)
         self.memory = memory_of(memory)
         self.seed = whole_number("seed", seed, least=0)
         self.device = device_of(device)
+        self.precision = precision_of(precision, self.device)
         self.memory.seed(seed)
         self.augment = self.memory.augment = augmentation.check(augment)
         self.optimiser = Optimiser(optimiser, lr, optimiser_arguments)
@@ -319,10 +332,12 @@ class Learner(Predictor):
         backbone: nn.Module | None = None,
         method: Method | None = None,
         device: str = "cpu",
+        precision: str | None = None,
         warn: Callable[[str], None] | None = None,
     ) -> Learner:
         """Load what `save` or a checkpoint saved. A backbone or method that is not one of mdmt's own has to be given.
 
+        It may go to another device than it was saved from, and to another `precision`; None: the one it had.
         `warn` is called with a line when the last checkpoint is damaged and the one before is used.
         """
         states = checkpoints.read(folder, warn)
@@ -335,13 +350,14 @@ class Learner(Predictor):
                 raise Mistake(
                     f"{folder} was saved with a {what} of your own: Learner.load({str(folder)!r}, {what}=...)"
                 )
+        settings = about["learner"] if precision is None else {**about["learner"], "precision": precision}
         learner = cls(
             backbones.make(about["backbone"]) if backbone is None else backbone,
             METHODS[name](**states["method"][1]["arguments"]) if method is None else method,
             memory=memories.make({k: v for k, v in about["memory"].items() if k != "state"}),
             mean=states["learner"][0].get("mean"),
             device=device,
-            **about["learner"],
+            **settings,
         )
         learner._restore(states)
         learner.last_checkpoint = f"that of {learner.place}, in {folder}"
@@ -364,6 +380,7 @@ class Learner(Predictor):
             "optimiser_arguments": self.optimiser.arguments, "heads": self.heads.kind,
             "outputs": self.heads.outputs, "scale": self.normalisation.scale,
             "per_class": self.recorder.per_class, "augment": self.augment, "seed": self.seed,
+            "precision": self.precision,
         }  # fmt: skip
         return tensors, {
             "backbone": getattr(self.backbone, "spec", None),
@@ -472,7 +489,7 @@ class Learner(Predictor):
         self.network = Model(
             self.backbone, features, self.heads.outputs or classes,
             cosine=self.method.cosine, scale=scale, mean=self.normalisation.mean, seed=self.seed,
-            device=self.device, channels_last=channels_last, example=example,
+            device=self.device, precision=self.precision, channels_last=channels_last, example=example,
         )  # fmt: skip
         self.optimiser.bind(self.network.flat)
         self.method.bind(self)

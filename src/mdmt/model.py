@@ -11,10 +11,10 @@ import hashlib
 import math
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from mdmt.arrays import RowView
 from mdmt.backbones import MLP, Backbone, uniform_rows
 from mdmt.errors import Mistake
 
+Precision = Literal["fp32", "bf16"]
 CHUNK = 2**22  # numbers in one batch of inputs when nothing is trained
 
 
@@ -52,10 +53,12 @@ class Model:
         mean: Tensor | None = None,
         seed: int = 0,
         device: str | torch.device = "cpu",
+        precision: Precision = "fp32",
         channels_last: bool | None = None,
         example: Tensor | None = None,
     ) -> None:
         self.cosine, self.scale, self.seed = cosine, scale, seed
+        self.precision = precision
         self.lock = threading.RLock()  # modes are the module's own: one thread at a time passes through it
         if isinstance(backbone, Backbone) and not backbone.drawn:
             backbone.draw(_generator(seed, 0))
@@ -71,8 +74,10 @@ class Model:
         self.leaves = [p for p in backbone.parameters() if p.requires_grad] + [self.head]
         self.channels_last = _asks_channels_last(backbone) if channels_last is None else channels_last
         self.flat = nn.Parameter(torch.cat([self._flatten(p.detach()) for p in self.leaves]))
-        # A subclass may do something else in its forward pass, and a frozen weight has no gradient.
-        self.by_hand = type(backbone) is MLP and len(self.leaves) == 1 + len(list(backbone.parameters()))
+        # A subclass may do something else in its forward pass, a frozen weight has no gradient, and what is
+        # computed in halves is autograd's affair.
+        whole = type(backbone) is MLP and len(self.leaves) == 1 + len(list(backbone.parameters()))
+        self.by_hand = whole and precision == "fp32"
         self.grow(outputs)
 
     def grow(self, capacity: int) -> None:
@@ -140,14 +145,23 @@ class Model:
             x = x - self.mean
         if self.channels_last and x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        return self.backbone(x) if tape is None else self.backbone(x, tape)  # type: ignore[no-any-return]
+        with self._rounding():
+            features: Tensor = self.backbone(x) if tape is None else self.backbone(x, tape)
+        return features.to(self.flat.dtype)
 
     def scores(self, features: Tensor) -> Tensor:
         """What a class is chosen by: cosines, or logits W x + b."""
         weight = self.head[:, :-1].contiguous()  # autograd's products with it are quicker so
-        if not self.cosine:
-            return functional.linear(features, weight, self.head[:, -1])
-        return functional.linear(features, weight) / (lengths(features) * lengths(weight).T)
+        with self._rounding():
+            products = functional.linear(features, weight, None if self.cosine else self.head[:, -1])
+        products = products.to(self.flat.dtype)
+        return products / (lengths(features) * lengths(weight).T) if self.cosine else products
+
+    def _rounding(self) -> AbstractContextManager[Any]:
+        """Products of matrices in bfloat16 where that is asked for; what comes out is made float32 again for the losses."""
+        if self.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.flat.device.type, torch.bfloat16)
 
     def only(self, rows: Tensor) -> Tensor:
         """A mask over the head that admits these rows."""

@@ -111,6 +111,14 @@ def test_a_device_that_is_not_there_is_refused_before_any_run(device, tmp_path, 
         assert not out.exists()
 
 
+def test_a_precision_that_is_none_is_refused_before_any_run(tmp_path, capsys):
+    for words in (["run"], ["compare", "--methods", "van"], ["tune", "--grid", "lr=0.1"], ["ablate"]):
+        out = tmp_path / "runs"
+        assert main([*words, "--precision", "fp16", "--out", str(out), "--quiet"]) == 2
+        assert capsys.readouterr().err == "mdmt: precision='fp16': must be fp32 or bf16\n"
+        assert not out.exists()
+
+
 def test_auto_is_the_processor_where_there_is_nothing_else(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     assert resolve("permuted-digits", device="auto") == resolve("permuted-digits")

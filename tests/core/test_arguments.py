@@ -30,6 +30,7 @@ def test_a_method_by_its_name_or_class():
         ({"memory": "ring"}, "memory='ring': must be a memory"),
         ({"device": "cuda:77"}, "device='cuda:77' cannot be used here"),
         ({"device": "gpu"}, "device='gpu' cannot be used here"),
+        ({"precision": "fp16"}, "precision='fp16': must be fp32 or bf16"),
         ({"backbone": "resnet18"}, "backbone='resnet18': must be a torch.nn.Module"),
         ({"backbone": torch.nn.Identity}, "backbone=Identity: must be a torch.nn.Module"),
         ({"heads": "one"}, "heads='one'"),

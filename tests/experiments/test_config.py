@@ -72,8 +72,18 @@ def content():
 
 def test_what_other_versions_wrote_is_read(content):
     config = RunConfig.from_json(content)
-    assert RunConfig.from_json({**content, "precision": "fp16"}) == config
-    for key in ("threads", "device", "image_size", "subset", "weights", "cross_validation", "source", "data"):
+    assert RunConfig.from_json({**content, "sparsity": 0.5}) == config
+    for key in (
+        "threads",
+        "device",
+        "precision",
+        "image_size",
+        "subset",
+        "weights",
+        "cross_validation",
+        "source",
+        "data",
+    ):
         assert RunConfig.from_json({k: v for k, v in content.items() if k != key}) == config
 
 
@@ -92,7 +102,7 @@ def test_a_key_that_is_missing_is_named(content, key):
         ("seed", "../../x"), ("seed", -1), ("seed", 1.0), ("seed", True), ("seed", 10**30), ("seed", None),
         ("tasks", 0), ("tasks", "2"), ("tasks", 10**9), ("lr", "0.1"), ("lr", float("nan")), ("lr", 1e308), ("lr", -1),
         ("batch", 0), ("batch", 2.5), ("epochs", None), ("threads", 10**6), ("image_size", -3), ("subset", 0),
-        ("cross_validation", 1), ("device", "cuda:0; rm"), ("optimiser", "SGD()"), ("optimiser", []),
+        ("cross_validation", 1), ("device", "cuda:0; rm"), ("precision", "fp16"), ("optimiser", "SGD()"), ("optimiser", []),
         ("weights", "abc"), ("weights_file", "a\nb"), ("data", 5), ("data", "\x9b1m"), ("label", 5), ("label", "x" * 5000),
         ("arguments", []), ("arguments", {"scale": float("inf")}), ("arguments", {"scale": [[[[1]]]]}), ("arguments", {"a b": 1}),
         ("memory", {"policy": "Ring"}), ("memory", {"policy": "Ring", "per_class": "2"}),

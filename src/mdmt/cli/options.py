@@ -58,6 +58,9 @@ Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Threads per run.
 Device = Annotated[
     str, typer.Option(metavar="DEVICE", help="Where to learn: cpu, cuda, cuda:N, mps, xpu; auto takes what is there.")
 ]
+Precision = Annotated[
+    str, typer.Option(metavar="fp32|bf16", help="bf16 rounds the products of matrices; weights and losses stay fp32.")
+]
 Out = Annotated[str, typer.Option(metavar="DIR", help="Folder of the runs.")]
 Workers = Annotated[str, typer.Option(metavar="N|auto", help="Number of runs at a time; auto is one per core.")]
 Cluster = Annotated[
@@ -96,6 +99,7 @@ class RunOptions:
     keep_model: KeepModel = False
     threads: Threads = 1
     device: Device = "cpu"
+    precision: Precision = "fp32"
     workers: Workers = "auto"
     cluster: Cluster = None
     out: Out = "runs"
@@ -119,7 +123,8 @@ class RunOptions:
     def of_every_run(self) -> dict[str, Any]:
         """What goes into each config as it is: keyword arguments of `resolve`."""
         names = (
-            "tasks", "threads", "device", "data", "image_size", "subset", "backbone", "weights", "skip_broken", "keep_model"
+            "tasks", "threads", "device", "precision", "data", "image_size", "subset", "backbone", "weights", "skip_broken",
+            "keep_model",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import mdmt.benchmarks as benchmarks
 import mdmt.memory as memory
-from mdmt.arguments import device_of
+from mdmt.arguments import device_of, precision_of
 from mdmt.augment import check as check_augmentation
 from mdmt.data.fetch import fetch_weights
 from mdmt.data.sources import IMAGENET_RESNET18, locate
@@ -33,6 +33,7 @@ def resolve(
     reading: str | None = None,
     threads: int = 1,
     device: str = "cpu",
+    precision: str = "fp32",
     data: str | None = None,
     image_size: int | None = None,
     subset: int | None = None,
@@ -66,6 +67,7 @@ def resolve(
     if weights == "imagenet":
         weights = str(fetch_weights(data))
     classes = bench.classes(data, tasks)
+    place = device_of(device)
     if bench.is_own and "reference_batch" not in own:
         values["reference_batch"] = reference_batch_for(classes * values["memory"], values["batch"])
     return RunConfig(
@@ -94,7 +96,8 @@ def resolve(
         network_source=_network_source(network["name"]),
         seed=seed,
         threads=threads,
-        device=str(device_of(device)),
+        device=str(place),
+        precision=precision_of(precision, place),
         keep_model=keep_model,
         label=label_of(name, own),
     )

@@ -136,6 +136,7 @@ def learner_for(config: RunConfig, method: Method | None = None) -> Learner:
         augment=config.augment,
         seed=config.seed,
         device=config.device,
+        precision=config.precision,
     )
 
 

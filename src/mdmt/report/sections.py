@@ -216,6 +216,8 @@ def _options(study: Study) -> list[str]:
         "--weights": config.weights_file,
         "--data": config.data,
         "--threads": config.threads if config.threads != 1 else None,
+        "--device": config.device if config.device != "cpu" else None,
+        "--precision": config.precision if config.precision != "fp32" else None,
     }
     return [text for name, value in values.items() if value is not None for text in (name, str(value))]
 
