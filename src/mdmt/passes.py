@@ -2,7 +2,7 @@
 
 For networks that know their own way back (`Model.by_hand`) and look at each sample by itself, so that it does not matter which
 other samples pass with it. The products of the backward pass go straight into the one flat gradient, or into a row of gradients
-for each batch. Autograd is asked for head and loss alone or, where the loss is the plain cross entropy, not at all: for a
+for each batch. Where the method knows the slopes of its loss, autograd is not asked at all, else for head and loss alone: for a
 mini-batch of ten it takes longer than the products.
 """
 
@@ -13,81 +13,84 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from mdmt.losses import NEVER
-from mdmt.model import Model
-
-_through_log_softmax = torch.ops.aten._log_softmax_backward_data.default
+from mdmt.losses import Slopes
+from mdmt.model import Model, lengths
 
 
 class Pass:
-    """Batches of raw inputs on their way through the backbone."""
+    """Batches of raw inputs, one after the other and of these sizes, on their way through the backbone."""
 
-    def __init__(self, model: Model, inputs: Sequence[Tensor]) -> None:
+    def __init__(self, model: Model, inputs: Tensor, sizes: Sequence[int]) -> None:
         self.model = model
-        self.sizes = [len(x) for x in inputs]
+        self.sizes = sizes
         self.tape: list[Tensor] = []
         with torch.no_grad():
-            self.features = model.features(joined(inputs), self.tape)
-        self.leaves: list[Tensor] = []  # where autograd begins
+            self.features = model.features(inputs, self.tape)
 
-    def parts(self) -> list[Tensor]:
-        """The features of each batch, for a loss of its own."""
-        self.leaves = [part.requires_grad_() for part in self.features.split(self.sizes)]
-        return self.leaves
-
-    def whole(self) -> Tensor:
-        """The features of all batches, for one loss."""
-        self.leaves = [self.features.detach().requires_grad_()]
-        return self.leaves[0]
-
-    def gradient(self, loss: Tensor, into: Tensor) -> None:
-        """The gradient of one loss of all batches in all parameters."""
-        *parts, of_head = torch.autograd.grad(loss, [*self.leaves, self.model.head], materialize_grads=True)
+    def back(self, scores: Tensor, slopes: Slopes, rows: Tensor) -> list[Tensor]:
+        """The mean loss of each batch; the gradient of each goes into a row, or that of their sum into a single one."""
+        groups = self._groups(rows)
+        lines = [self.model.views(row) for row in rows]
+        heads = [line[-1] for line in lines]
         with torch.no_grad():
-            *layers, head = self.model.views(into)
-            head.copy_(of_head)
-            self._pull_back(joined(parts), [len(self.features)], [layers])
+            through = through_cosines if self.model.cosine else through_linear
+            of_features = through(self.model.head, self.features, scores, slopes.of_scores, groups, heads)
+            if slopes.of_features is not None:
+                of_features[: len(slopes.of_features)] += slopes.of_features
+            self._pull_back(of_features, groups, [line[:-1] for line in lines])
+            return [part.sum() / len(part) for part in apart(slopes.losses, self.sizes)]
 
-    def gradients(self, losses: Sequence[Tensor], rows: Tensor) -> None:
-        """The gradient of each batch's own loss, each into a row."""
-        parts = []
-        layers = []
-        for loss, leaf, row in zip(losses, self.leaves, rows, strict=True):
-            of_features, of_head = torch.autograd.grad(loss, [leaf, self.model.head], materialize_grads=True)
-            *of_layers, head = self.model.views(row)
-            parts.append(of_features)
-            layers.append(of_layers)
+    def parts(self) -> Sequence[Tensor]:
+        """The features of each batch, for a loss of its own that autograd follows."""
+        return [part.requires_grad_() for part in self.features.split(list(self.sizes))]
+
+    def back_from(self, losses: Sequence[Tensor], parts: Sequence[Tensor], rows: Tensor) -> None:
+        """As `back`, from the loss of each of the parts, by autograd as far as the features."""
+        lines = [self.model.views(row) for row in rows]
+        whole = [torch.stack(list(losses)).sum()] if len(rows) < len(losses) else losses
+        of_features: list[Tensor] = []
+        for loss, line in zip(whole, lines, strict=True):
+            leaves = parts if len(rows) < len(losses) else [parts[len(of_features)]]
+            *found, of_head = torch.autograd.grad(loss, [*leaves, self.model.head], materialize_grads=True)
+            of_features += found
             with torch.no_grad():
-                head.copy_(of_head)
+                line[-1].copy_(of_head)
         with torch.no_grad():
-            self._pull_back(joined(parts), self.sizes, layers)
+            self._pull_back(joined(of_features), self._groups(rows), [line[:-1] for line in lines])
 
-    def cross_entropy(self, labels: Tensor, competing: Tensor | None, rows: Tensor) -> list[Tensor]:
-        """The mean cross entropy of each batch; the gradient of each goes into a row, or that of their sum into a single one."""
-        groups = self.sizes if len(rows) == len(self.sizes) else [len(self.features)]
-        with torch.no_grad():
-            scores = self.model.scores(self.features)
-            if competing is not None:
-                scores = scores.masked_fill(~competing, NEVER)
-            logs = functional.log_softmax(scores, 1)
-            target = labels[:, None]
-            losses = [-part.sum() / len(part) for part in apart(logs.gather(1, target), self.sizes)]
-            weights = sample_weights(tuple(self.sizes), logs.dtype, logs.device)
-            slopes = torch.zeros_like(logs).scatter_(1, target, -weights)
-            of_scores = _through_log_softmax(slopes, logs, 1, logs.dtype)
-            layers = []
-            for row, group, features in zip(rows, apart(of_scores, groups), apart(self.features, groups), strict=True):
-                *of_layers, head = self.model.views(row)
-                torch.mm(group.T, features, out=head[:, :-1])
-                torch.sum(group, 0, out=head[:, -1])
-                layers.append(of_layers)
-            self._pull_back(of_scores @ self.model.head[:, :-1], groups, layers)
-        return losses
+    def _groups(self, rows: Tensor) -> Sequence[int]:
+        """How many samples share a row of the gradient."""
+        return self.sizes if len(rows) == len(self.sizes) else [len(self.features)]
 
     def _pull_back(self, of_features: Tensor, sizes: Sequence[int], layers: Sequence[Sequence[Tensor]]) -> None:
         self.model.backbone.pull_back(self.tape, of_features, sizes, layers)  # type: ignore[operator]
+
+
+def through_linear(
+    head: Tensor, features: Tensor, _: Tensor, slopes: Tensor, groups: Sequence[int], into: Sequence[Tensor]
+) -> Tensor:
+    """From the slopes in W x + b to those in the features, and to the head's, group by group."""
+    for line, of_scores, x in zip(into, apart(slopes, groups), apart(features, groups), strict=True):
+        torch.mm(of_scores.T, x, out=line[:, :-1])
+        torch.sum(of_scores, 0, out=line[:, -1])
+    return slopes @ head[:, :-1]
+
+
+def through_cosines(
+    head: Tensor, features: Tensor, cosines: Tensor, slopes: Tensor, groups: Sequence[int], into: Sequence[Tensor]
+) -> Tensor:
+    """The same for cosines: d cos(x, w) / dx = (w / |w| - cos x / |x|) / |x|, and likewise in w."""
+    weight = head[:, :-1]
+    of_x, of_w = lengths(features), lengths(weight)
+    along = slopes * cosines
+    products = slopes / (of_x * of_w.T)
+    columns = (apart(products, groups), apart(features, groups), apart(along, groups))
+    for line, of_product, x, part in zip(into, *columns, strict=True):
+        torch.mm(of_product.T, x, out=line[:, :-1])
+        line[:, :-1].addcmul_(weight, part.sum(0)[:, None] / of_w.square(), value=-1)
+        line[:, -1] = 0
+    return torch.mm(products, weight).addcmul_(features, along.sum(1, keepdim=True) / of_x.square(), value=-1)
 
 
 @lru_cache(maxsize=64)

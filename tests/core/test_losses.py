@@ -2,14 +2,19 @@
 
 import math
 import random
+from functools import partial
 
 import pytest
 import torch
+from torch.nn import functional
 
 from mdmt.losses import (
     angular_margin,
+    angular_margin_slopes,
     cross_domain_softmax,
+    cross_entropy_slopes,
     episodic_distillation,
+    episodic_distillation_slopes,
     released_angular_margin,
     two_level_angular_margin,
 )
@@ -174,3 +179,40 @@ def test_with_one_head_all_margin_losses_are_arcface(margin, generator):
     angles[range(9), labels] += margin
     slow = -(7 * angles.cos()).log_softmax(1)[range(9), labels]
     torch.testing.assert_close(found, slow)
+
+
+def _slopes_by_autograd(loss, x, weights):
+    leaf = x.clone().requires_grad_()
+    losses = loss(leaf)
+    return losses.detach(), torch.autograd.grad(losses @ weights[:, 0], leaf)[0]
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.01, 0.5])
+def test_slopes_of_the_angular_margin_are_those_of_autograd(margin, float64):
+    cosines = torch.rand(9, 5) * 2 - 1
+    cosines[0, 2] = 1.0  # where the sine is 0 and its true slope infinite
+    cosines[1, 3] = -1.0
+    labels = torch.tensor([2, 3, 0, 1, 2, 3, 4, 0, 1])
+    weights = torch.rand(9, 1)
+    settings = {"margin": margin, "scale": 24.0}
+    expected = _slopes_by_autograd(lambda c: angular_margin(c, labels, reduction="none", **settings), cosines, weights)
+    found = angular_margin_slopes(cosines, labels, weights, **settings)
+    torch.testing.assert_close((found.losses, found.of_scores), expected, rtol=0, atol=1e-12)
+
+
+def test_slopes_of_the_cross_entropy_are_those_of_autograd_where_some_classes_never_compete(float64):
+    logits = torch.randn(6, 4).masked_fill(torch.tensor([False, False, True, False]), -torch.inf)
+    labels = torch.tensor([0, 1, 3, 0, 1, 3])
+    weights = torch.rand(6, 1)
+    loss = partial(functional.cross_entropy, target=labels, reduction="none")
+    found = cross_entropy_slopes(logits, labels, weights)
+    expected = _slopes_by_autograd(loss, logits, weights)
+    torch.testing.assert_close((found.losses, found.of_scores), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("distance", ["l1", "mse"])
+def test_slopes_of_the_distillation_are_those_of_autograd(distance, float64):
+    features, stored, weights = torch.randn(7, 3), torch.randn(7, 3), torch.rand(7, 1)
+    loss = partial(episodic_distillation, stored=stored, distance=distance, reduction="none")
+    found = episodic_distillation_slopes(features, stored, weights, distance)
+    torch.testing.assert_close(found, _slopes_by_autograd(loss, features, weights), rtol=0, atol=1e-12)

@@ -13,10 +13,10 @@ from torch.nn import functional
 
 from mdmt.errors import Mistake
 from mdmt.heads import Heads, LearnedTask
-from mdmt.losses import cross_domain_softmax
+from mdmt.losses import NEVER, Slopes, cross_domain_softmax, cross_entropy_slopes
 from mdmt.memory import Memory
 from mdmt.model import Model
-from mdmt.passes import Pass, joined, sample_weights
+from mdmt.passes import Pass, sample_weights
 from mdmt.tasks import Batch, Stream, Task
 
 
@@ -117,7 +117,6 @@ class Method:
     name, kind, source = "", "", ""  # as in tables; rehearsal, regularisation or bound; authors and year
     uses_memory = stores_features = cosine = False
     one_by_one = False  # whether it passes single examples through the network
-    joins_batches = False  # whether `loss` may be asked for several batches as one, those of the memory first
     policy = ""  # the memory policy it needs, when it is not the benchmark's
     learner: Host
 
@@ -162,10 +161,13 @@ class Method:
             scores, batch.labels, self.heads(batch), self.model.head_of_class, competitors="own", reduction="none"
         )
 
-    @property
-    def loss_is_plain(self) -> bool:
-        """Whether `loss` is nothing but the cross entropy among the classes of the own head."""
-        return type(self).loss is Method.loss
+    def slopes(self, features: Tensor, scores: Tensor, batch: Batch, weights: Tensor) -> Slopes | None:
+        """`loss` with the slopes of its weighted sum, by hand; None: autograd has to find them."""
+        if type(self).loss is not Method.loss or self.model.cosine:
+            return None
+        if not self.model.undivided:
+            scores = scores.masked_fill(self.model.head_of_class != self.heads(batch)[:, None], NEVER)
+        return cross_entropy_slopes(scores, batch.labels, weights)
 
     def represent(self, batch: Batch) -> Tensor:
         """What is stored as F with these examples when `stores_features`: one row each; here their features."""
@@ -238,23 +240,19 @@ class Method:
 
     def _by_hand(self, batches: Sequence[Batch], rows: Tensor) -> list[Tensor]:
         """The loss of each batch; the gradient of each is written to a row, or that of their sum to a single one."""
-        together = Pass(self.model, [batch.inputs for batch in batches])
-        if self.loss_is_plain and not self.model.cosine:
-            labels = joined([batch.labels for batch in batches])
-            competing = None
-            if not self.model.undivided:
-                heads = joined([self.heads(batch) for batch in batches])
-                competing = self.model.head_of_class == heads[:, None]
-            return together.cross_entropy(labels, competing, rows)
-        if len(rows) == 1 and len(batches) > 1 and self.joins_batches:
-            weights = sample_weights(tuple(together.sizes), rows.dtype, rows.device)
-            losses = [self.loss(together.whole(), Batch.joined(batches)) @ weights[:, 0]]
-        else:
-            losses = [self._mean(part, batch) for part, batch in zip(together.parts(), batches, strict=True)]
-        if len(rows) == 1:
-            together.gradient(_sum(losses), rows[0])
-        else:
-            together.gradients(losses, rows)
+        whole = batches[0] if len(batches) == 1 else Batch.joined(batches)
+        sizes = [len(batch) for batch in batches]
+        together = Pass(self.model, whole.inputs, sizes)
+        if all(batch.features is None for batch in batches[1:]):
+            with torch.no_grad():
+                scores = self.model.scores(together.features)
+                weights = sample_weights(tuple(sizes), rows.dtype, rows.device)
+                slopes = self.slopes(together.features, scores, whole, weights)
+            if slopes is not None:
+                return together.back(scores, slopes, rows)
+        parts = together.parts()
+        losses = [self._mean(part, batch) for part, batch in zip(parts, batches, strict=True)]
+        together.back_from(losses, parts, rows)
         return [loss.detach() for loss in losses]
 
     # What the learner calls.

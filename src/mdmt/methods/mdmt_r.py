@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from mdmt.errors import Mistake
 from mdmt.losses import (
+    Slopes,
     angular_margin,
+    angular_margin_slopes,
     cross_domain_softmax,
     episodic_distillation,
+    episodic_distillation_slopes,
     released_angular_margin,
     two_level_angular_margin,
 )
@@ -67,7 +71,7 @@ class MDMTR(Rehearsal):
         for name, part in (("competitors", self.head), ("distance", "distance")):
             if getattr(self, name) is None:
                 setattr(self, name, READINGS[self.reading][part])
-        self.cosine = self.joins_batches = self.head == "cosine"
+        self.cosine = self.head == "cosine"
         self.stores_features = self.distance != "none"
 
     def gradient(self, batch: Batch) -> Tensor:
@@ -107,40 +111,63 @@ class MDMTR(Rehearsal):
         if self.average:
             self.model.answering = self.mean
 
-    @property
-    def loss_is_plain(self) -> bool:
-        """Whether nothing of MDMT-R's own is left of it."""
-        plain = self.head == "linear" and self.competitors == "own" and self.distance == "none"
-        return plain and type(self).loss is MDMTR.loss
-
     def loss(self, features: Tensor, batch: Batch) -> Tensor:
         """The margin loss of each sample and, where representations are stored with it, its distillation."""
-        scores = self.model.scores(features)
+        loss = self.margin_loss(self.model.scores(features), batch)
+        if batch.features is None or self.distance == "none":
+            return loss
+        old = features[: len(batch.features)]
+        return _first_plus(loss, episodic_distillation(old, batch.features, self.distance, reduction="none"))
+
+    def margin_loss(self, scores: Tensor, batch: Batch) -> Tensor:
+        """The part of each sample's loss that looks at its scores."""
         heads = self.heads(batch)
         owner = self.model.head_of_class
+        if self.head == "linear":
+            assert self.competitors != "released"
+            return cross_domain_softmax(
+                scores, batch.labels, heads, owner, competitors=self.competitors, reduction="none"
+            )
+        if self._one_head:
+            return angular_margin(scores, batch.labels, margin=self.class_margin, scale=self.scale, reduction="none")
         margins = {
             "class_margin": self.class_margin,
             "task_margin": 0.0 if self.learner.heads.shared else self.task_margin,
             "scale": self.scale,
         }
-        if self.head == "linear":
-            assert self.competitors != "released"
-            loss = cross_domain_softmax(
-                scores, batch.labels, heads, owner, competitors=self.competitors, reduction="none"
-            )
-        elif self.learner.heads.shared and self.model.undivided and self.model.outputs == len(owner):
-            loss = angular_margin(scores, batch.labels, margin=self.class_margin, scale=self.scale, reduction="none")
-        elif self.competitors == "released":
-            loss = released_angular_margin(
+        if self.competitors == "released":
+            return released_angular_margin(
                 scores, batch.labels, heads, owner,
                 current=self.learner.current, outputs=self.model.outputs, reduction="none", **margins,
             )  # fmt: skip
+        return two_level_angular_margin(
+            scores, batch.labels, heads, owner, competitors=self.competitors, reduction="none", **margins
+        )
+
+    def slopes(self, features: Tensor, scores: Tensor, batch: Batch, weights: Tensor) -> Slopes | None:
+        """By hand where one head has all rows; elsewhere autograd finds those of the margins, in the scores alone."""
+        if type(self).loss is not MDMTR.loss:
+            return None
+        if self.head == "cosine" and self._one_head and type(self).margin_loss is MDMTR.margin_loss:
+            found = angular_margin_slopes(scores, batch.labels, weights, margin=self.class_margin, scale=self.scale)
         else:
-            loss = two_level_angular_margin(
-                scores, batch.labels, heads, owner, competitors=self.competitors, reduction="none", **margins
-            )
-        if batch.features is not None and self.distance != "none":
-            old = len(batch.features)  # where batches are joined, only the first samples come from the memory
-            moved = episodic_distillation(features[:old], batch.features, self.distance, reduction="none")
-            loss = loss + (moved if old == len(loss) else functional.pad(moved, (0, len(loss) - old)))
-        return loss
+            with torch.enable_grad():
+                leaf = scores.detach().requires_grad_()
+                losses = self.margin_loss(leaf, batch)
+                (of_scores,) = torch.autograd.grad(losses, leaf, weights[:, 0])
+            found = Slopes(losses.detach(), of_scores)
+        if batch.features is None or self.distance == "none":
+            return found
+        old = len(batch.features)
+        moved, of_features = episodic_distillation_slopes(features[:old], batch.features, weights[:old], self.distance)
+        return Slopes(_first_plus(found.losses, moved), found.of_scores, of_features)
+
+    @property
+    def _one_head(self) -> bool:
+        """Whether one head has all rows: no task margin, and nothing to leave out."""
+        return self.learner.heads.shared and self.model.undivided and self.model.outputs == len(self.model.head)
+
+
+def _first_plus(losses: Tensor, more: Tensor) -> Tensor:
+    """Something more for the first samples, those of the memory."""
+    return losses + (more if len(more) == len(losses) else functional.pad(more, (0, len(losses) - len(more))))
