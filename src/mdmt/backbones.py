@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+import mdmt.divided as divided
 from mdmt.errors import Mistake
 
 NormStart = Literal["fast", "zero"]
@@ -174,14 +175,18 @@ class BatchNorm(nn.Module):
         """Normalise by the batch's statistics in training, by the running ones in evaluation."""
         if not self.training:
             return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-        out, mean, inverse = torch.native_batch_norm(x, self.weight, self.bias, None, None, True, 0.0, self.eps)
+        if divided.is_passing():
+            out, mean, variance = divided.normalise(x, self.weight, self.bias, self.eps)
+        else:
+            out, mean, inverse = torch.native_batch_norm(x, self.weight, self.bias, None, None, True, 0.0, self.eps)
+            variance = (inverse.detach().pow(-2) - self.eps).clamp_min(0)
         with torch.no_grad():
             share: Any = self.momentum
             if self.start == "fast":
                 self.batches += 1
                 share = (9 / (8 + self.batches)).clamp_min(self.momentum).to(mean)
             self.running_mean.lerp_(mean, share)
-            self.running_var.lerp_((inverse.pow(-2) - self.eps).clamp_min(0), share)
+            self.running_var.lerp_(variance, share)
         return out
 
 

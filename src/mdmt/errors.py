@@ -13,6 +13,10 @@ class Stopped(Exception):
     """A run was asked to stop, and left a checkpoint."""
 
 
+class RankLost(ConnectionError):
+    """Another process of the same run has ended, or does not answer."""
+
+
 class Unreachable(Mistake):
     """The server could not be reached."""
 

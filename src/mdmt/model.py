@@ -20,8 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import mdmt.divided as divided
+import mdmt.ranks as ranks
 from mdmt.arrays import RowView
-from mdmt.backbones import MLP, Backbone, uniform_rows
+from mdmt.backbones import MLP, Backbone, ResNet, uniform_rows
 from mdmt.errors import Mistake
 
 Precision = Literal["fp32", "bf16"]
@@ -78,6 +80,9 @@ class Model:
         # computed in halves is autograd's affair.
         whole = type(backbone) is MLP and len(self.leaves) == 1 + len(list(backbone.parameters()))
         self.by_hand = whole and precision == "fp32"
+        self.takes_parts = ranks.size() > 1 and (
+            type(backbone) in (MLP, ResNet) or (example is not None and divided.takes_parts(backbone, example))
+        )
         self.grow(outputs)
 
     def grow(self, capacity: int) -> None:
@@ -136,6 +141,15 @@ class Model:
 
     def features(self, inputs: Tensor, tape: list[Tensor] | None = None) -> Tensor:
         """Feature vectors of a batch of raw inputs; a `tape` takes what a way back by hand needs."""
+        if self.divides(len(inputs)):
+            return divided.pass_parts(lambda part: self._features(part, tape), inputs)
+        return self._features(inputs, tape)
+
+    def divides(self, count: int) -> bool:
+        """Whether so many samples pass in parts, one on each rank; a tape is that of the own part then."""
+        return self.takes_parts and count >= ranks.size()
+
+    def _features(self, inputs: Tensor, tape: list[Tensor] | None) -> Tensor:
         if self.scale != 1 and inputs.dtype == torch.uint8 and self.flat.dtype == torch.get_default_dtype():
             x = inputs * self.scale  # converts and scales at once
         else:
@@ -171,7 +185,8 @@ class Model:
 
     def gradient(self, loss: Tensor) -> Tensor:
         """The gradient of a loss in all parameters, as one new vector along `flat`."""
-        return torch.cat([self._flatten(g) for g in torch.autograd.grad(loss, self.leaves, materialize_grads=True)])
+        of_leaves = torch.autograd.grad(loss, self.leaves, materialize_grads=True)
+        return ranks.mean_(torch.cat([self._flatten(g) for g in of_leaves]))
 
     def views(self, line: Tensor) -> list[Tensor]:
         """A vector along `flat` as views that have the shapes of the weights."""

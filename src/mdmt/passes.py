@@ -14,6 +14,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+import mdmt.divided as divided
+import mdmt.ranks as ranks
 from mdmt.losses import Slopes
 from mdmt.model import Model, lengths
 
@@ -39,6 +41,7 @@ class Pass:
             if slopes.of_features is not None:
                 of_features[: len(slopes.of_features)] += slopes.of_features
             self._pull_back(of_features, groups, [line[:-1] for line in lines])
+            ranks.mean_(rows)
             return [part.sum() / len(part) for part in apart(slopes.losses, self.sizes)]
 
     def parts(self) -> Sequence[Tensor]:
@@ -58,12 +61,16 @@ class Pass:
                 line[-1].copy_(of_head)
         with torch.no_grad():
             self._pull_back(joined(of_features), self._groups(rows), [line[:-1] for line in lines])
+            ranks.mean_(rows)
 
     def _groups(self, rows: Tensor) -> Sequence[int]:
         """How many samples share a row of the gradient."""
         return self.sizes if len(rows) == len(self.sizes) else [len(self.features)]
 
     def _pull_back(self, of_features: Tensor, sizes: Sequence[int], layers: Sequence[Sequence[Tensor]]) -> None:
+        if self.model.divides(len(of_features)):  # the tape is that of the own part
+            of_features = divided.own_rows(of_features)
+            sizes = divided.own_sizes(sizes)
         self.model.backbone.pull_back(self.tape, of_features, sizes, layers)  # type: ignore[operator]
 
 
