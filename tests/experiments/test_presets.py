@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from mdmt.experiments.presets import cells, preset
-from mdmt.experiments.resolve import resolve
+from mdmt.experiments.presets import BEST, cells, preset
+from mdmt.experiments.resolve import configs_for, resolve
+from support.helpers import mistake
 
 BENCHMARKS = ("permuted-mnist", "split-cifar", "split-cub", "split-awa")
 
@@ -104,3 +105,34 @@ def test_own_photos_differ_from_cifar_in_few_settings():
     changes = {"epochs": 20, "augment": "crop-flip"}
     for method, more in (("mdmt-r", {}), ("van", {"lr": 0.03}), ("pi", {"lr": 0.03, "strength": 0.001})):
         assert preset("folder", method) == preset("split-cifar", method) | changes | more
+
+
+@pytest.mark.parametrize("benchmark", BEST)
+def test_best_differs_from_published_in_settings_of_the_method_alone(benchmark):
+    published, best = resolve(benchmark, "mdmt-r"), resolve(benchmark, "mdmt-r[preset=best]")
+    assert (published.label, best.label) == ("mdmt-r", "mdmt-r[preset=best]")
+    for key in ("memory", "backbone", "heads", "epochs", "batch", "tasks", "optimiser"):
+        assert getattr(published, key) == getattr(best, key)
+    assert best.arguments["reference_batch"] == published.arguments["reference_batch"]
+    chosen = {"lr": best.lr, **best.arguments}
+    assert {key: chosen[key] for key in BEST[benchmark]} == BEST[benchmark]
+    assert best.hash != published.hash
+    assert resolve(benchmark, "mdmt-r[preset=published]") == published
+
+
+def test_what_is_set_goes_before_the_preset():
+    config = resolve("permuted-mnist", "mdmt-r[preset=best]", settings={"average": "0.5"})
+    assert config.arguments["average"] == 0.5
+    assert config.label == "mdmt-r[average=0.5,preset=best]"
+
+
+def test_best_is_for_one_method_on_some_benchmarks():
+    settings = {"preset": "best"}
+    (ours,), (other,) = configs_for("permuted-mnist", ["mdmt-r", "er"], range(1), settings)
+    assert ours.arguments == resolve("permuted-mnist", "mdmt-r[preset=best]").arguments
+    assert other == resolve("permuted-mnist", "er", seed=0)
+    alone = "preset best is for mdmt-r; er has its published settings alone"
+    assert mistake(resolve, "permuted-mnist", "er", settings=settings) == alone
+    assert mistake(configs_for, "permuted-mnist", ["er", "van"], range(1), settings) == alone
+    assert mistake(resolve, "split-awa", settings=settings).endswith("; split-awa has the published settings alone")
+    assert mistake(resolve, "split-awa", settings={"preset": "worst"}) == "preset=worst: must be published or best"

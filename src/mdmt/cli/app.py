@@ -43,7 +43,7 @@ def _begin(
 
 command(app)(run)
 command(app, seeds=5)(compare)
-command(app, seeds=5, benchmark="split-cifar")(ablate)
+command(app, seeds=5, benchmark="split-cifar", without=["preset"])(ablate)
 command(app, without=UNUSED)(cost)
 command(app, without=["reading"])(tune)
 app.command()(runs.rerun)

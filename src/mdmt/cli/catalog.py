@@ -41,13 +41,14 @@ def list_benchmarks(json: Json = False) -> None:
 @app.command("presets")
 def list_presets(json: Json = False) -> None:
     """List the default hyper-parameters with their sources."""
-    from mdmt.experiments.presets import COLUMNS, cells
+    from mdmt.experiments.presets import COLUMNS, best_cells, cells
     from mdmt.methods import METHODS
 
     rows = {
         name: {benchmark: _preset_cells(cells(benchmark, name), method) for benchmark in COLUMNS}
         for name, method in METHODS.items()
     }
+    rows["mdmt-r[preset=best]"] = {benchmark: _as_json(best_cells(benchmark)) for benchmark in COLUMNS}
     if json:
         print(dumps(rows))
         return
@@ -61,6 +62,7 @@ def list_presets(json: Json = False) -> None:
     console = screen()
     console.print(rich_table(Grid(["setting", *COLUMNS], lines), console.width))
     console.print("p published, s script (the programs behind the published numbers), o ours")
+    console.print("--preset best gives mdmt-r the settings of mdmt-r[preset=best] instead of its own", markup=False)
 
 
 def _preset_text(cell: dict[str, Any] | None) -> str:
@@ -71,7 +73,11 @@ def _preset_cells(cells: dict[str, Any], method: Any) -> dict[str, Any]:
     """The cells that matter to a method."""
     settings = {"batch", "epochs", "lr", "augment", *method().arguments}
     settings |= {"memory", "policy"} if method.uses_memory else set()
-    return {key: cell._asdict() for key, cell in cells.items() if key in settings}
+    return _as_json({key: cell for key, cell in cells.items() if key in settings})
+
+
+def _as_json(cells: dict[str, Any]) -> dict[str, Any]:
+    return {key: cell._asdict() for key, cell in cells.items()}
 
 
 def _first_line(thing: object) -> str:

@@ -37,11 +37,14 @@ def _compare(
     """Check all that was asked, do the runs, print the rows."""
     from mdmt.experiments.comparison import with_differences, with_table_2
     from mdmt.experiments.paper import distinct_rows
+    from mdmt.experiments.presets import HAS_BEST
     from mdmt.experiments.resolve import configs_for, find_row
     from mdmt.report.text import check_format
 
     check_format(format_)
     configs = configs_for(options.benchmark, variants, options.all_seeds, options.settings, **options.of_every_run)
+    if options.preset == "best" and any(first.method != HAS_BEST for first, *_ in configs):
+        tell(f"--preset best is for {HAS_BEST}; the other methods have their published settings")
     reference = None if against is None else find_row(against, variants, configs)
     configs = _one_of_each_label(configs)
     numbers = distinct_rows(configs[0][0].heads)

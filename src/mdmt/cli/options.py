@@ -35,6 +35,12 @@ Reading = Annotated[
     str | None,
     typer.Option(metavar="code|paper", help="Follow the released code (default) or the paper where they differ."),
 ]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        metavar="published|best", help="Settings of mdmt-r: the published ones (default), or more accurate ones."
+    ),
+]
 Data = Annotated[str | None, typer.Option(metavar="DIR", help="Folder of the data sets, or of your own images.")]
 ImageSize = Annotated[
     int | None, typer.Option(metavar="N", help="Resize images to N x N instead of the published size.")
@@ -90,6 +96,7 @@ class RunOptions:
     tasks: Tasks = None
     set: Set = None
     reading: Reading = None
+    preset: Preset = None
     data: Data = None
     image_size: ImageSize = None
     subset: Subset = None
@@ -114,10 +121,10 @@ class RunOptions:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What --set and --reading say, by key."""
+        """What --set, --reading and --preset say, by key."""
         from mdmt.experiments.variants import parse_settings
 
-        return parse_settings(self.set, self.reading)
+        return parse_settings(self.set, reading=self.reading, preset=self.preset)
 
     @property
     def of_every_run(self) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from mdmt.experiments.paper import BENCHMARKS, FIGURES
 app = typer.Typer(
     help="Reproduce the tables and figures of the paper, by name.", no_args_is_help=True, rich_markup_mode=None
 )
-command(app, "table1", benchmark=BENCHMARKS["table1"], seeds=5, methods="paper")(compare)
-command(app, "table2", benchmark=BENCHMARKS["table2"], seeds=5)(ablate)
-command(app, "cost", benchmark=BENCHMARKS["cost"], methods="paper", without=UNUSED)(cost)
+command(app, "table1", benchmark=BENCHMARKS["table1"], seeds=5, methods="paper", without=["preset"])(compare)
+command(app, "table2", benchmark=BENCHMARKS["table2"], seeds=5, without=["preset"])(ablate)
+command(app, "cost", benchmark=BENCHMARKS["cost"], methods="paper", without=[*UNUSED, "preset"])(cost)
 for name, figure in FIGURES.items():
     command(
         app,
@@ -23,5 +23,5 @@ for name, figure in FIGURES.items():
         benchmark=figure.benchmark,
         seeds=figure.seeds,
         methods=figure.methods,
-        without=["json"],
+        without=["json", "preset"],
     )(figure_command(name))

@@ -84,7 +84,8 @@ def _print(rows: list[Row], options: RunOptions, method: str) -> None:
     console.print(rich_table(Grid(columns, lines), console.width))
     chosen = [*(options.set or []), *(f"{key}={value}" for key, value in best.items())]
     console.print(Text("to run the benchmark itself with the best settings:"))
-    flags = " ".join(f"--set {quote(text)}" for text in chosen)
+    flags = "" if options.preset is None else f"--preset {options.preset} "
+    flags += " ".join(f"--set {quote(text)}" for text in chosen)
     for key, value in options.of_every_run.items():
         if key != "tasks" and value != getattr(RunOptions, key):  # tasks: of the held-out ones
             flags += f" --{key.replace('_', '-')} {quote(str(value))}"

@@ -15,7 +15,7 @@ from mdmt.data.sources import IMAGENET_RESNET18, locate
 from mdmt.errors import Mistake
 from mdmt.experiments.config import RunConfig
 from mdmt.experiments.networks import backbone_for, image_size_for
-from mdmt.experiments.presets import preset
+from mdmt.experiments.presets import HAS_BEST, USUAL, best, preset
 from mdmt.experiments.variants import LEARNING, argument_types, convert_all, find_method, label_of, parse_variant
 from mdmt.memory import POLICIES
 from mdmt.methods import METHODS
@@ -55,8 +55,9 @@ def resolve(
     own |= settings or {}
     if reading is not None:
         own["reading"] = reading
+    chosen = own.pop("preset", USUAL)
     kind = find_method(name)
-    values = preset(benchmark, name) | convert_all(own, kind, f"{name} on {benchmark}")
+    values = preset(benchmark, name, chosen) | convert_all(own, kind, f"{name} on {benchmark}")
     heads = values.get("heads", bench.heads[0])
     policy = own.get("policy") or kind.policy or values["policy"]
     if tasks is None:
@@ -99,7 +100,7 @@ def resolve(
         device=str(place),
         precision=precision_of(precision, place),
         keep_model=keep_model,
-        label=label_of(name, own),
+        label=label_of(name, own if chosen == USUAL else {**own, "preset": chosen}),
     )
 
 
@@ -251,9 +252,13 @@ def configs_for(
     for variant in variants:
         name, own = parse_variant(variant)
         keys = {*LEARNING, *argument_types(find_method(name))}
+        if name == HAS_BEST:
+            keys.add("preset")
         known |= keys
         free[variant] = keys - set(own)
     for key in settings:
+        if key == "preset" and key not in known:
+            best(benchmark, parse_variant(variants[0])[0])
         if key not in known:
             raise Mistake(f"setting {key!r} is unknown; these methods take {', '.join(sorted(known))}")
         if not any(key in keys for keys in free.values()):

@@ -61,13 +61,14 @@ def parse_setting(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def parse_settings(texts: list[str] | None, reading: str | None) -> dict[str, str]:
-    """Settings given as key=value, by key; the reading is one of them.
+def parse_settings(texts: list[str] | None, **options: str | None) -> dict[str, str]:
+    """Settings given as key=value, by key, and those that have an option of their own.
 
-    >>> parse_settings(["lr=0.1", "scale=20"], "paper")
+    >>> parse_settings(["lr=0.1", "scale=20"], reading="paper", preset=None)
     {'lr': '0.1', 'scale': '20', 'reading': 'paper'}
     """
-    return dict(map(parse_setting, texts or [])) | ({} if reading is None else {"reading": reading})
+    given = {key: value for key, value in options.items() if value is not None}
+    return dict(map(parse_setting, texts or [])) | given
 
 
 def convert(key: str, value: Any, hint: Any) -> Any:
