@@ -49,6 +49,10 @@ bench-more: $(READY)
 	$(BIN)/python bench/report.py
 	$(BIN)/mdmt compare permuted-digits --methods all --tasks 5 --seeds 3 --out runs/bench
 
+# What the records in results/ say: RESULTS.md, the tables of the README, docs/results.html.
+results: $(READY)
+	$(BIN)/python bench/results.py write
+
 mutants: $(READY)
 	$(BIN)/python tests/mutants/run.py
 

@@ -1,10 +1,11 @@
 """The results that the README shows: measured runs beside the published values.
 
     python bench/results.py collect RUNS     # finished runs into results/, without weights and data
-    python bench/results.py write            # RESULTS.md and the README's table, from results/ alone
+    python bench/results.py write            # RESULTS.md, the README's tables, docs/results.html, from results/ alone
 
-A run in results/ is its `config.json`, its `record.json` and a thinned `steps.csv`. What was found where
-a value lies below the published one is written by hand in results/notes.json, by benchmark and row.
+A run in results/ is its `config.json`, its `record.json`, a thinned `steps.csv` and, of the methods and the
+seed that Fig. 3, 5 and 6 show, some of the `snapshots.safetensors`. What was found where a value lies
+below the published one is written by hand in results/notes.json, by benchmark and row.
 """
 
 from __future__ import annotations
@@ -12,28 +13,39 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from safetensors.numpy import save
+
 from mdmt.experiments.comparison import Row, Spread
-from mdmt.experiments.measurements import Step, steps_as_csv
+from mdmt.experiments.measurements import Snapshots, Step, steps_as_csv
 from mdmt.experiments.paper import NEWER
-from mdmt.experiments.store import CONFIG, RECORD, STEPS, find_runs
+from mdmt.experiments.presets import PUBLISHED
+from mdmt.experiments.store import CONFIG, RECORD, SNAPSHOTS, STEPS, find_runs
 from mdmt.files import read_json, write_file
 from mdmt.methods import METHODS
 from mdmt.metrics import A_T, METRICS, Metric
+from mdmt.published import published
+from mdmt.report.features import snapshot_tasks
+from mdmt.report.page import figures_of, render
 from mdmt.report.study import Entry, Study, read_studies
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 NOTES = "notes.json"
+PAGE = ROOT / "docs" / "results.html"
 STEPS_OF_A_TASK = 200
+DRAWN = ("a-gem", "mega", "mdmt-r")  # the methods of Fig. 5 and 6
+SEED = 1234  # the run of theirs that is drawn
 MARKS = {  # what stands between them in the README is made here
     name: (f"<!-- {name}: made by `make results` -->", f"<!-- end of {name} -->") for name in ("digits", "results")
 }
 DIGITS = "permuted-digits"
-PUBLISHED = [metric for metric in METRICS if metric.name != "A_free"]
+SHOWN = [metric for metric in METRICS if metric.name != "A_free"]
+OTHERS = [metric for metric in SHOWN if metric is not A_T]
+DIGIT = {"A_T": 0.0001, "F_T": 0.01, "LCA_10": 0.001, "LTR": 0.001}  # the last one that the paper prints
+BEST = "preset=best"
 
 
 def collect(runs: Path, results: Path) -> int:
@@ -47,30 +59,34 @@ def collect(runs: Path, results: Path) -> int:
         for name in (CONFIG, RECORD):
             shutil.copyfile(folder.path / name, place / name)
         write_file(place / STEPS, steps_as_csv(thinned(folder.steps)).encode())
+        if folder.config.method in DRAWN and folder.config.seed == SEED:
+            write_file(place / SNAPSHOTS, save(drawn(folder.snapshots)))
         done += 1
     return done
 
 
 def thinned(steps: list[Step]) -> list[Step]:
-    """At most so many steps of each task, evenly, its last among them."""
+    """At most so many steps of each task, evenly, its last among them.
+
+    `mdmt rerun` compares loss and gradient bit for bit; time and norm are there to be looked at.
+    """
     kept: list[Step] = []
     for task in dict.fromkeys(step[0] for step in steps):
         own = [step for step in steps if step[0] == task]
         stride = -(-len(own) // STEPS_OF_A_TASK)
         kept += own[::-1][::stride][::-1]
-    return kept
+    return [[*step, round(seconds, 3), float(f"{norm:.5g}")] for *step, seconds, norm in kept]
 
 
-def verdict(row: Row) -> str:
-    """Where our mean lies: inside the published mean and standard deviation, above, or below."""
-    cell = (row.published or {}).get(A_T.name)
-    if cell is None:
-        return ""
-    gap = row.accuracy - cell["mean"]
-    width = cell["std"] or 0.0
-    if abs(gap) <= width:
-        return "inside"
-    return "above" if gap > 0 else "below"
+def drawn(snapshots: Snapshots) -> Snapshots:
+    """Those of the first, the middle and the last task, after these tasks."""
+    tasks = snapshot_tasks(snapshots)
+    return {
+        name: value for name, value in snapshots.items() if all(int(number) in tasks for number in name.split(".")[1:])
+    }
+
+
+# Cells.
 
 
 def value(metric: Metric, cell: Spread | dict[str, Any] | None) -> str:
@@ -82,50 +98,113 @@ def value(metric: Metric, cell: Spread | dict[str, Any] | None) -> str:
     return metric.text(cell["mean"]) + spread
 
 
-def origin(entry: Entry) -> tuple[str, str]:
-    """The commits and the processors of a row's runs."""
+def beside(row: Row, metric: Metric) -> list[str]:
+    """Our number, the published one, and where ours lies: inside its standard deviation, above, or below.
+
+    The paper cut some numbers off and rounded others: a difference in its last digit is none.
+    """
+    ours = row.metrics[metric.name]
+    theirs = (row.published or {}).get(metric.name)
+    texts = [value(metric, ours), value(metric, theirs)]
+    if ours is None or theirs is None:
+        return [*texts, ""]
+    gap = ours["mean"] - theirs["mean"]
+    if abs(gap) <= max(theirs["std"] or 0.0, DIGIT[metric.name]):
+        return [*texts, "inside"]
+    return [*texts, "above" if gap > 0 else "below"]
+
+
+def difference(row: Row) -> str:
+    theirs = (row.published or {}).get(A_T.name)
+    return "" if theirs is None else A_T.text(row.accuracy - theirs["mean"], signed=True)
+
+
+def seeds_of(row: Row) -> str:
+    """
+    >>> from types import SimpleNamespace
+    >>> seeds_of(SimpleNamespace(seeds=[1234, 1235, 1236])), seeds_of(SimpleNamespace(seeds=[1, 3]))
+    ('1234 to 1236', '1, 3')
+    """
+    first, last = min(row.seeds), max(row.seeds)
+    if len(row.seeds) > 2 and sorted(row.seeds) == list(range(first, last + 1)):
+        return f"{first} to {last}"
+    return ", ".join(map(str, row.seeds))
+
+
+def protocol(row: Row) -> str:
+    """Whether the published protocol was followed, or what is less."""
+    if not row.reduced:
+        return "full"
+    parts = (f"{key.replace('_', ' ')} {content}" for key, content in row.reduced.items())
+    return f"reduced: {', '.join(parts)}"
+
+
+def origin(entry: Entry, key: str) -> str:
+    """The commits or the processors of a row's runs."""
     versions = [run.record["versions"] for run in entry.runs]
-    return tuple(
-        ", ".join(dict.fromkeys(str(version.get(key, "unknown")) for version in versions)) for key in ("commit", "cpu")
-    )  # type: ignore[return-value]
+    return ", ".join(dict.fromkeys(str(version.get(key, "unknown")) for version in versions))
 
 
-def lines_of(study: Study, notes: dict[str, str]) -> Iterator[str]:
-    """The part of RESULTS.md about one study."""
-    yield f"## {study.title}"
-    yield ""
-    if study.reduced:
-        parts = ", ".join(f"{key} {content}" for key, content in study.reduced.items())
-        yield f"Reduced, not the published protocol: {parts}."
-        yield ""
-    heads = [part for metric in PUBLISHED for part in (metric.heading, "published")]
-    columns = ["method", *heads, "A_T less published", "band", "seeds", "seconds", "commit"]
-    yield table_line(columns)
-    yield table_line(["---"] * len(columns))
+# Tables.
+
+
+def table(columns: list[str], lines: list[list[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *lines)]
+
+
+def accuracy_table(study: Study) -> list[str]:
+    """A_T beside the published one, and all that is to be known of the runs."""
+    columns = ["method", A_T.heading, "published", "band", "difference"]
+    columns += ["seeds", "head", "protocol", "seconds", "processor", "commit"]
+    lines = []
     for entry in study.entries:
         row = entry.row
-        cells = [row.label if not row.reduced else f"{row.label} (reduced)"]
-        for metric in PUBLISHED:
-            published = (row.published or {}).get(metric.name)
-            cells += [value(metric, row.metrics[metric.name]), value(metric, published)]
-        published = (row.published or {}).get(A_T.name)
-        gap = "" if published is None else A_T.text(row.accuracy - published["mean"], signed=True)
-        seeds = ", ".join(map(str, row.seeds))
-        commits, _ = origin(entry)
-        yield table_line([*cells, gap, verdict(row), seeds, f"{row.seconds['mean']:.0f}", commits])
-    yield ""
-    processors = dict.fromkeys(origin(entry)[1] for entry in study.entries)
-    yield f"Processor: {'; '.join(processors)}. Seconds are those of learning, mean of a run."
-    yield ""
+        run = [seeds_of(row), study.heads, protocol(row), f"{row.seconds['mean']:.0f}"]
+        made_by = [origin(entry, "cpu"), origin(entry, "commit")]
+        lines.append([f"`{row.label}`", *beside(row, A_T), difference(row), *run, *made_by])
+    return table(columns, lines)
+
+
+def others_table(study: Study) -> list[str]:
+    """The other metrics beside the published ones."""
+    columns = ["method", *(part for metric in OTHERS for part in (metric.heading, "published", "band"))]
+    lines = [[f"`{row.label}`", *(part for metric in OTHERS for part in beside(row, metric))] for row in study.rows]
+    return table(columns, lines)
+
+
+def plain_table(study: Study) -> list[str]:
+    """All metrics, where nothing is published."""
+    columns = ["method", *(metric.heading for metric in SHOWN), "seeds", "seconds", "processor", "commit"]
+    lines = []
     for entry in study.entries:
-        if entry.label in notes:
-            yield f"- `{entry.label}`: {notes[entry.label]}"
-    if any(entry.label in notes for entry in study.entries):
-        yield ""
+        row = entry.row
+        cells = [f"`{row.label}`", *(value(metric, row.metrics[metric.name]) for metric in SHOWN)]
+        cells += [seeds_of(row), f"{row.seconds['mean']:.0f}", origin(entry, "cpu"), origin(entry, "commit")]
+        lines.append(cells)
+    return table(columns, lines)
 
 
-def table_line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def about_best(study: Study, row: Row) -> str:
+    """What the published rows have that a row of the preset `best` is to be seen beside."""
+    if BEST not in row.label or row.reduced:
+        return ""
+    beside_it = [(name, published(study.benchmark, name)) for name in (row.method, "joint")]
+    texts = [f"{A_T.text(cells[A_T.name]['mean'])} of `{name}`" for name, cells in beside_it if cells]
+    return f"settings of ours, chosen on held-out tasks; published are {' and '.join(texts)}."
+
+
+def part_of_page(study: Study, notes: dict[str, str]) -> list[str]:
+    """The part of RESULTS.md about one study."""
+    lines = [f"## {study.title}", ""]
+    if study.benchmark in PUBLISHED:
+        lines += [*accuracy_table(study), "", *others_table(study), ""]
+    else:
+        lines += ["The paper does not have this benchmark.", "", *plain_table(study), ""]
+    for row in study.rows:
+        note = f"{about_best(study, row)} {notes.get(row.label, '')}".strip()
+        if note:
+            lines.append(f"- `{row.label}`: {note}")
+    return lines if not lines[-1] else [*lines, ""]
 
 
 def results_page(studies: list[Study], notes: dict[str, dict[str, str]]) -> str:
@@ -135,66 +214,85 @@ def results_page(studies: list[Study], notes: dict[str, dict[str, str]]) -> str:
         "",
         "Measured with this program, beside what the paper published; made by `make results` from the records",
         "in `results/`, never by hand. `band` says where our mean lies: inside the published mean and standard",
-        "deviation, above, or below. `mdmt rerun results/BENCHMARK/METHOD/HASH/SEED` does a run again and says",
-        "whether it has the same bits.",
+        "deviation (or within the last digit that is printed), above, or below. Seconds are those of learning, mean",
+        "of a run. `mdmt rerun results/BENCHMARK/METHOD/HASH/SEED` does a run again and says whether it has the same",
+        "bits. The figures of these runs: [docs/results.html](docs/results.html).",
         "",
     ]
     for study in studies:
-        key = f"{study.benchmark}, {study.heads}"
-        lines += lines_of(study, notes.get(key, {}))
+        lines += part_of_page(study, notes.get(f"{study.benchmark}, {study.heads}", {}))
     return "\n".join(lines).rstrip() + "\n"
 
 
 def readme_table(studies: list[Study]) -> str:
-    """What the README shows of it: one line a method and study that has a published value."""
-    columns = ["benchmark", "head", "method", A_T.heading, "published", "seeds"]
-    lines = [table_line(columns), table_line(["---"] * len(columns))]
+    """What the README shows of the published benchmarks; nothing before the first such run."""
+    lines = []
     for study in studies:
         for row in study.rows:
-            published = (row.published or {}).get(A_T.name)
-            if published is not None:
-                ours = value(A_T, row.metrics[A_T.name])
-                cells = [study.benchmark, study.heads, f"`{row.label}`", ours, value(A_T, published)]
-                lines.append(table_line([*cells, str(len(row.seeds))]))
-    return "\n".join(lines)
+            if row.published or (BEST in row.label and not row.reduced):
+                cells = [study.benchmark, study.heads, f"`{row.label}`", *beside(row, A_T), difference(row)]
+                lines.append([*cells, seeds_of(row)])
+    if not lines:
+        return ""
+    columns = ["benchmark", "head", "method", A_T.heading, "published", "band", "difference", "seeds"]
+    intro = [
+        "The paper's benchmarks, by the full protocol, beside what the paper published (`band`: inside the published",
+        "mean and standard deviation, above, or below). [RESULTS.md](RESULTS.md) has the other metrics, what was found",
+        "where ours differ, and the run behind each number.",
+        "",
+    ]
+    return "\n".join([*intro, *table(columns, lines)])
 
 
 def digits_table(studies: list[Study]) -> str:
     """All methods on the embedded digits, with what they cost."""
-    (study,) = [study for study in studies if study.benchmark == DIGITS]
-    shown = [metric for metric in METRICS if metric.name != "A_free"]  # one head for all tasks: it is A_T
-    columns = ["method", "kind", *(metric.heading for metric in shown), "seconds", "memory (MB)"]
-    lines = [table_line(columns), table_line(["---"] * len(columns))]
+    (study,) = [study for study in studies if study.benchmark == DIGITS]  # one head for all tasks: A_free is A_T
+    columns = ["method", "kind", *(metric.heading for metric in SHOWN), "seconds", "memory (MB)"]
+    lines = []
     for row in study.rows:
         method = METHODS[row.method]
         kind = method.source if method.kind == "bound" else method.kind
         newer = f", {method.source[-4:]}" if row.method in NEWER else ""
-        cells = [value(metric, row.metrics[metric.name]) for metric in shown]
+        cells = [value(metric, row.metrics[metric.name]) for metric in SHOWN]
         cost = [f"{row.seconds['mean']:.0f}", f"{row.memory_bytes / 1e6:.1f}" if row.memory_bytes else ""]
-        lines.append(table_line([f"`{row.label}`", kind + newer, *cells, *cost]))
-    return "\n".join(lines)
+        lines.append([f"`{row.label}`", kind + newer, *cells, *cost])
+    return "\n".join(table(columns, lines))
 
 
-def with_table(text: str, name: str, table: str) -> str:
+# Files.
+
+
+def with_table(text: str, name: str, content: str) -> str:
     """A text with the table between its two marks."""
     first, last = MARKS[name]
     before, begin, rest = text.partition(first)
     _, end, after = rest.partition(last)
     if not begin or not end:
         raise SystemExit(f"README.md has no {first} and {last}")
-    return f"{before}{first}\n\n{table}\n\n{last}{after}"
+    return f"{before}{first}\n\n{content}\n\n{last}{after}" if content else f"{before}{first}\n{last}{after}"
 
 
-def made(results: Path, readme: str) -> dict[str, str]:
-    """The files that `write` writes, by name."""
+def read_results(results: Path) -> list[Study]:
+    """The studies in the order of the paper's benchmarks; those that it does not have last."""
     studies, unusable = read_studies(find_runs(results))
     if unusable:
         raise SystemExit("\n".join(f"{run.path}: {run.reason}" for run in unusable))
+    order = [*PUBLISHED, *(study.benchmark for study in studies)]
+    return sorted(studies, key=lambda study: (order.index(study.benchmark), len(study.reduced)))
+
+
+def made(results: Path, readme: str) -> dict[str, str]:
+    """The texts that `write` writes, by name."""
+    studies = read_results(results)
     notes = read_json(results / NOTES) if (results / NOTES).is_file() else {}
     readme = with_table(readme, "digits", digits_table(studies))
-    if any(row.published for study in studies for row in study.rows):
-        readme = with_table(readme, "results", readme_table(studies))
+    readme = with_table(readme, "results", readme_table(studies))
     return {"RESULTS.md": results_page(studies, notes), "README.md": readme}
+
+
+def report(results: Path) -> str:
+    """The page with the figures."""
+    return render(figures_of(read_results(results), results / ".tsne"), [], where="results")
 
 
 def main(arguments: list[str]) -> None:
@@ -209,6 +307,8 @@ def main(arguments: list[str]) -> None:
     for name, text in made(RESULTS, (ROOT / "README.md").read_text()).items():
         write_file(ROOT / name, text.encode())
         print(ROOT / name)
+    write_file(PAGE, report(RESULTS).encode())
+    print(PAGE)
 
 
 if __name__ == "__main__":

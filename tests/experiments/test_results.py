@@ -4,6 +4,7 @@ import importlib.util
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mdmt.experiments.config import folder_of
@@ -68,16 +69,20 @@ def made(folder):
 def test_each_row_stands_beside_what_was_published(measured):
     (measured / "notes.json").write_text('{"permuted-mnist, shared": {"mdmt-r": "looked for, and found."}}')
     page = made(measured)["RESULTS.md"]
-    van = next(line for line in page.splitlines() if line.startswith("| van |"))
-    assert "| +0.10 | inside | 1234, 1235 |" in van
-    ours = next(line for line in page.splitlines() if line.startswith("| mdmt-r |"))
-    assert "| 92.33 | 94.33 ± 0.04 |" in ours
-    assert "| -2.00 | below | 1234 |" in ours
-    assert ours.endswith("| abc |")
+    van = next(line for line in page.splitlines() if line.startswith("| `van` |"))
+    assert "± 2.37 | inside | +0.10 | 1234, 1235 | shared | full |" in van
+    ours = next(line for line in page.splitlines() if line.startswith("| `mdmt-r` |"))
+    assert "| 92.33 | 94.33 ± 0.04 | below | -2.00 | 1234 | shared | full |" in ours
+    assert ours.endswith("| a fast one | abc |")
     assert "- `mdmt-r`: looked for, and found." in page
-    assert "Processor: a fast one." in page
+    assert "| method | F_T | published | band | LCA_10 | published | band | LTR | published | band |" in page
+    assert page.index("permuted-mnist") < page.index("permuted-digits")
+    digits = page[page.index("## permuted-digits") :]
+    assert "The paper does not have this benchmark." in digits
+    assert "reduced" not in digits
+    assert "| published |" not in digits
     readme = made(measured)["README.md"]
-    assert "| permuted-mnist | shared | `mdmt-r` | 92.33 | 94.33 ± 0.04 | 1 |" in readme
+    assert "| permuted-mnist | shared | `mdmt-r` | 92.33 | 94.33 ± 0.04 | below | -2.00 | 1234 |" in readme
     lines = [line for line in readme.splitlines() if line.startswith(("| `er`", "| `der++`"))]
     assert [line.count("|") for line in lines] == [9, 9]
     assert lines[0].startswith("| `er` | rehearsal | ")
@@ -85,6 +90,40 @@ def test_each_row_stands_beside_what_was_published(measured):
     assert readme.startswith("# Title\n\n")
     assert readme.endswith("\n\nrest\n")
     assert "old" not in readme
+
+
+def test_a_reduced_run_says_what_is_less_and_has_nothing_published_beside_it(measured):
+    path = next(measured.glob("*/mdmt-r/*/1234/record.json"))
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"reduced": {"reference_batch": 64}}))
+    ours = next(line for line in made(measured)["RESULTS.md"].splitlines() if line.startswith("| `mdmt-r` |"))
+    assert "| 92.33 |  |  |  | 1234 | shared | reduced: reference batch 64 |" in ours
+    assert "`mdmt-r`" not in made(measured)["README.md"]
+
+
+def test_the_preset_best_is_shown_though_nothing_is_published_of_it(measured, tmp_path):
+    full_run(tmp_path / "best", "mdmt-r[preset=best]", 1234, 0.955)
+    results.collect(tmp_path / "best", measured)
+    page, readme = made(measured).values()
+    assert (
+        "- `mdmt-r[preset=best]`: settings of ours, chosen on held-out tasks; published are 94.33 of `mdmt-r`" in page
+    )
+    assert "and 95.30 of `joint`." in page
+    assert "| permuted-mnist | shared | `mdmt-r[preset=best]` | 95.50 |  |  |  | 1234 |" in readme
+
+
+def test_a_difference_in_the_last_printed_digit_is_none(measured):
+    (row,) = [row for study in results.read_results(measured) for row in study.rows if row.method == "mdmt-r"]
+    for ours, place in ((0.0295, "inside"), (0.0305, "above"), (0.0095, "below")):
+        row.metrics["F_T"] = {"mean": ours, "std": 0.0, "runs": [ours]}
+        assert results.beside(row, results.OTHERS[0])[-1] == place
+
+
+def test_nothing_published_was_measured_yet(tmp_path):
+    leave(tmp_path / "runs", "er", 1)
+    results.collect(tmp_path / "runs", tmp_path / "results")
+    first, last = results.MARKS["results"]
+    assert f"\n{first}\n{last}\n" in made(tmp_path / "results")["README.md"]
 
 
 def test_a_changed_record_changes_the_page(measured):
@@ -106,6 +145,18 @@ def test_what_is_kept_of_a_run_is_small_and_reads_as_a_run(measured):
     assert [steps[199][:2], steps[-1][:2]] == [[1, 1000], [2, 1000]]
 
 
+def test_the_first_seed_of_the_methods_that_are_drawn_keeps_its_features(tmp_path):
+    runs = tmp_path / "runs"
+    of_task_1 = {f"features.0.{after}": np.eye(2, 5, dtype=np.float16) for after in range(5)}
+    snapshots = {**of_task_1, "features.4.4": np.eye(2, 5, dtype=np.float16), "labels.4": np.arange(2)}
+    assert set(results.drawn(snapshots)) == {"features.0.0", "features.0.4", "features.4.4", "labels.4"}
+    for method, seed in (("mdmt-r", 1234), ("mdmt-r", 1235), ("er", 1234)):
+        leave(runs, method, seed)
+    results.collect(runs, tmp_path / "results")
+    kept = list((tmp_path / "results").rglob("snapshots.safetensors"))
+    assert [(path.parts[-4], path.parts[-2]) for path in kept] == [("mdmt-r", "1234")]
+
+
 def test_a_damaged_record_stops_it(measured):
     next(measured.glob("*/van/*/1234/record.json")).write_text("{")
     with pytest.raises(SystemExit, match=r"record\.json"):
@@ -115,3 +166,11 @@ def test_a_damaged_record_stops_it(measured):
 def test_the_files_of_the_repository_are_what_its_records_give():
     for name, text in results.made(ROOT / "results", (ROOT / "README.md").read_text()).items():
         assert (ROOT / name).read_text() == text, f"{name} differs from results/: make results"
+
+
+def test_the_page_of_the_repository_shows_every_row_and_stays_small():
+    page = results.PAGE.read_text()
+    assert len(page.encode()) < 3_000_000
+    for study in results.read_results(ROOT / "results"):
+        for row in study.rows:
+            assert f'<td data-value="{row.accuracy}"' in page, f"{row.label} differs from results/: make results"
