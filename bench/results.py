@@ -18,6 +18,8 @@ from typing import Any
 
 from safetensors.numpy import save
 
+import ablation
+from ablation import ABLATION
 from mdmt.experiments.comparison import Row, Spread
 from mdmt.experiments.measurements import Snapshots, Step, steps_as_csv
 from mdmt.experiments.paper import NEWER
@@ -148,7 +150,7 @@ def origin(entry: Entry, key: str) -> str:
 # Tables.
 
 
-def table(columns: list[str], lines: list[list[str]]) -> list[str]:
+def table(columns: list[str], *lines: list[str]) -> list[str]:
     return [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *lines)]
 
 
@@ -162,14 +164,14 @@ def accuracy_table(study: Study) -> list[str]:
         run = [seeds_of(row), study.heads, protocol(row), f"{row.seconds['mean']:.0f}"]
         made_by = [origin(entry, "cpu"), origin(entry, "commit")]
         lines.append([f"`{row.label}`", *beside(row, A_T), difference(row), *run, *made_by])
-    return table(columns, lines)
+    return table(columns, *lines)
 
 
 def others_table(study: Study) -> list[str]:
     """The other metrics beside the published ones."""
     columns = ["method", *(part for metric in OTHERS for part in (metric.heading, "published", "band"))]
     lines = [[f"`{row.label}`", *(part for metric in OTHERS for part in beside(row, metric))] for row in study.rows]
-    return table(columns, lines)
+    return table(columns, *lines)
 
 
 def plain_table(study: Study) -> list[str]:
@@ -181,7 +183,7 @@ def plain_table(study: Study) -> list[str]:
         cells = [f"`{row.label}`", *(value(metric, row.metrics[metric.name]) for metric in SHOWN)]
         cells += [seeds_of(row), f"{row.seconds['mean']:.0f}", origin(entry, "cpu"), origin(entry, "commit")]
         lines.append(cells)
-    return table(columns, lines)
+    return table(columns, *lines)
 
 
 def about_best(study: Study, row: Row) -> str:
@@ -207,7 +209,28 @@ def part_of_page(study: Study, notes: dict[str, str]) -> list[str]:
     return lines if not lines[-1] else [*lines, ""]
 
 
-def results_page(studies: list[Study], notes: dict[str, dict[str, str]]) -> str:
+def ablation_page(content: dict[str, Any]) -> list[str]:
+    """The part of RESULTS.md about the preset `best`."""
+    cpu, commit = content["versions"].get("cpu"), content["versions"].get("commit")
+    lines = []
+    for benchmark, trials in content["benchmarks"].items():
+        lines += [
+            f"## `--preset best` on {benchmark}",
+            "",
+            f"What each setting of the preset is worth: mean accuracy (%) after the {trials['tasks']} held-out tasks, on which",
+            "alone the preset was chosen, with one pass over all their examples. The differences are paired by seed.",
+            f"Made by `{content['command']}` ({cpu}, commit {commit}); `results/{ABLATION.name}` has every number.",
+            "",
+            *table(*ablation.worth_table(trials)),
+            "",
+        ]
+        first, *others = ablation.other_trials(trials)
+        if others:
+            lines += ["Also tried on these tasks, and not part of the preset:", "", *table(first, *others), ""]
+    return lines
+
+
+def results_page(studies: list[Study], notes: dict[str, dict[str, str]], best: dict[str, Any]) -> str:
     """RESULTS.md."""
     lines = [
         "# Results",
@@ -221,6 +244,7 @@ def results_page(studies: list[Study], notes: dict[str, dict[str, str]]) -> str:
     ]
     for study in studies:
         lines += part_of_page(study, notes.get(f"{study.benchmark}, {study.heads}", {}))
+    lines += ablation_page(best) if best else []
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -241,7 +265,7 @@ def readme_table(studies: list[Study]) -> str:
         "where ours differ, and the run behind each number.",
         "",
     ]
-    return "\n".join([*intro, *table(columns, lines)])
+    return "\n".join([*intro, *table(columns, *lines)])
 
 
 def digits_table(studies: list[Study]) -> str:
@@ -256,7 +280,7 @@ def digits_table(studies: list[Study]) -> str:
         cells = [value(metric, row.metrics[metric.name]) for metric in SHOWN]
         cost = [f"{row.seconds['mean']:.0f}", f"{row.memory_bytes / 1e6:.1f}" if row.memory_bytes else ""]
         lines.append([f"`{row.label}`", kind + newer, *cells, *cost])
-    return "\n".join(table(columns, lines))
+    return "\n".join(table(columns, *lines))
 
 
 # Files.
@@ -284,10 +308,10 @@ def read_results(results: Path) -> list[Study]:
 def made(results: Path, readme: str) -> dict[str, str]:
     """The texts that `write` writes, by name."""
     studies = read_results(results)
-    notes = read_json(results / NOTES) if (results / NOTES).is_file() else {}
+    notes, best = (read_json(path) if path.is_file() else {} for path in (results / NOTES, results / ABLATION.name))
     readme = with_table(readme, "digits", digits_table(studies))
     readme = with_table(readme, "results", readme_table(studies))
-    return {"RESULTS.md": results_page(studies, notes), "README.md": readme}
+    return {"RESULTS.md": results_page(studies, notes, best), "README.md": readme}
 
 
 def report(results: Path) -> str:

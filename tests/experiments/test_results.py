@@ -1,12 +1,13 @@
 """The page of results is made of records alone, and says where each stands to what was published."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import ablation
+import results
 from mdmt.experiments.config import folder_of
 from mdmt.experiments.measurements import steps_as_csv, steps_from_csv
 from mdmt.experiments.resolve import resolve
@@ -14,16 +15,6 @@ from mdmt.published import published
 from support.run_folders import leave
 
 ROOT = Path(__file__).parents[2]
-
-
-def load_script():
-    spec = importlib.util.spec_from_file_location("results", ROOT / "bench" / "results.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    return script
-
-
-results = load_script()
 
 
 def full_run(out, variant, seed, accuracy):
@@ -174,3 +165,38 @@ def test_the_page_of_the_repository_shows_every_row_and_stays_small():
     for study in results.read_results(ROOT / "results"):
         for row in study.rows:
             assert f'<td data-value="{row.accuracy}"' in page, f"{row.label} differs from results/: make results"
+
+
+def held_out_run(out, variant, seed, accuracy, subset=None):
+    folder = leave(out, variant, seed, benchmark="permuted-mnist", cross_validation=True, subset=subset)
+    record = json.loads((folder / "record.json").read_text())
+    record["accuracy"][-1] = [accuracy] * 3
+    (folder / "record.json").write_text(json.dumps(record))
+
+
+def test_the_ablation_of_best_is_made_of_runs_on_held_out_tasks(tmp_path, measured):
+    best = {"average": 0.5, "scale": 20.0}
+    for seed, shift in ((1, 0.0), (2, 0.02)):
+        for variant, accuracy in (
+            ("mdmt-r", 0.9),
+            ("mdmt-r[average=0.5]", 0.92),
+            ("mdmt-r[scale=20]", 0.91),
+            ("mdmt-r[average=0.5,scale=20]", 0.94),
+            ("mdmt-r[distance=none]", 0.8),
+        ):
+            held_out_run(tmp_path / "ablation", variant, seed, accuracy + shift)
+    held_out_run(tmp_path / "ablation", "mdmt-r[lr=0.3]", 1, 0.7, subset=500)
+    full_run(tmp_path / "ablation", "mdmt-r", 1, 0.3)  # not on held-out tasks
+    content = {"best": best, "tasks": 3, "trials": ablation.trials(tmp_path / "ablation", "permuted-mnist")}
+    assert ablation.worth_table(content)[1:] == [
+        ["none", "91.00 ± 1.00", "", "95.00 ± 1.00", ""],
+        ["`average=0.5`", "93.00 ± 1.00", "+2.00", "92.00 ± 1.00", "-3.00"],
+        ["`scale=20.0`", "92.00 ± 1.00", "+1.00", "93.00 ± 1.00", "-2.00"],
+    ]
+    assert ablation.other_trials(content)[1:] == [
+        ["`distance=none`", "all", "1, 2", "81.00 ± 1.00", "-10.00"],
+        ["`lr=0.3`", "500", "1", "70.00", ""],
+    ]
+    record = {"command": "a command", "versions": {"cpu": "a fast one"}, "benchmarks": {"permuted-mnist": content}}
+    (measured / "ablation.json").write_text(json.dumps(record))
+    assert "| `average=0.5` | 93.00 ± 1.00 | +2.00 | 92.00 ± 1.00 | -3.00 |" in made(measured)["RESULTS.md"]

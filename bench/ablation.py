@@ -1,0 +1,159 @@
+"""What each setting of the preset `best` is worth, on held-out tasks.
+
+    python bench/ablation.py --data DIR --out runs/ablation
+
+Learns, on seeds that no run is measured on, the published settings of MDMT-R, each setting of `best` added
+to them, `best`, and each taken away from it. Finished runs in --out are read, so a command that was
+interrupted goes on where it was. What it writes also has every other trial on held-out tasks that lies
+in --out: what was tried and is not part of the preset.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mdmt.experiments.comparison import mean_std, run_all
+from mdmt.experiments.config import RunConfig
+from mdmt.experiments.presets import BEST, HAS_BEST
+from mdmt.experiments.resolve import resolve
+from mdmt.experiments.store import find_runs
+from mdmt.files import write_json
+from mdmt.metrics import A_T, METRICS
+from mdmt.record import versions
+
+ABLATION = Path(__file__).parents[1] / "results" / "ablation.json"
+SEEDS = range(2001, 2003)  # runs are measured from 1234 on
+SHOWN = [metric for metric in METRICS if metric.name != "A_free"]
+Settings = dict[str, Any]  # those that differ from the published ones
+
+
+def variants_of(best: Settings) -> list[Settings]:
+    """The published settings, each of the preset alone, the preset, and the preset without each.
+
+    >>> variants_of({"average": 0.9, "lr": 1})
+    [{}, {'average': 0.9}, {'lr': 1}, {'average': 0.9, 'lr': 1}]
+    """
+    alone = [{key: value} for key, value in best.items()]
+    without = [{key: value for key, value in best.items() if key != left_out} for left_out in best]
+    distinct = {repr(sorted(settings.items())): settings for settings in ({}, *alone, best, *without)}
+    return list(distinct.values())
+
+
+def changes(config: RunConfig, published: RunConfig) -> Settings:
+    """The settings in which a config differs from the published one."""
+    ours = {"lr": config.lr, **config.arguments}
+    theirs = {"lr": published.lr, **published.arguments}
+    return {key: value for key, value in ours.items() if value != theirs.get(key)}
+
+
+def trials(out: str, benchmark: str) -> list[dict[str, Any]]:
+    """Every finished run of MDMT-R on the held-out tasks, those that differ in the seed alone together; most accurate first."""
+    published = resolve(benchmark, HAS_BEST, cross_validation=True, take_fingerprint=False)
+    groups: dict[tuple[int, str], list[tuple[RunConfig, dict[str, Any]]]] = {}
+    for folder in find_runs(Path(out)):
+        config = folder.config
+        if folder.state.kind == "finished" and config.cross_validation and config.benchmark == benchmark:
+            groups.setdefault((config.subset or 0, config.hash), []).append((config, folder.record))
+    rows = []
+    for runs in groups.values():
+        runs.sort(key=lambda run: run[0].seed)
+        row: dict[str, Any] = {
+            "settings": changes(runs[0][0], published),
+            "subset": runs[0][0].subset,
+            "seeds": [config.seed for config, _ in runs],
+        }
+        rows.append(row | {metric.name: mean_std([metric.of(record) for _, record in runs]) for metric in SHOWN})
+    return sorted(rows, key=lambda row: (row["subset"] or 10**9, row[A_T.name]["mean"]), reverse=True)
+
+
+def find(rows: list[dict[str, Any]], settings: Settings, subset: int | None = None) -> dict[str, Any] | None:
+    """The trial of these settings."""
+    return next((row for row in rows if row["settings"] == settings and row["subset"] == subset), None)
+
+
+def accuracy(row: dict[str, Any] | None) -> str:
+    """
+    >>> accuracy({"A_T": {"mean": 0.9, "std": 0.01, "runs": [0.89, 0.91]}}), accuracy(None)
+    ('90.00 ± 1.00', '')
+    """
+    if row is None:
+        return ""
+    cell = row[A_T.name]
+    spread = f" ± {A_T.text(cell['std'])}" if len(cell["runs"]) > 1 else ""
+    return A_T.text(cell["mean"]) + spread
+
+
+def less(row: dict[str, Any] | None, other: dict[str, Any] | None) -> str:
+    """How much more accurate a trial is than another, over the seeds that both have."""
+    if row is None or other is None:
+        return ""
+    ours, theirs = (dict(zip(trial["seeds"], trial[A_T.name]["runs"], strict=True)) for trial in (row, other))
+    gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    return A_T.text(sum(gaps) / len(gaps), signed=True) if gaps else ""
+
+
+def words(settings: Settings) -> str:
+    return ", ".join(f"`{key}={value}`" for key, value in settings.items()) or "the published ones"
+
+
+def worth_table(content: dict[str, Any]) -> list[list[str]]:
+    """What each setting of the preset is worth: alone, and beside the others."""
+    rows, best = content["trials"], content["best"]
+    lines = [["setting", "added to the published ones", "difference", "taken from `best`", "difference"]]
+    lines.append(["none", accuracy(find(rows, {})), "", accuracy(find(rows, best)), ""])
+    for key, value in best.items():
+        alone = find(rows, {key: value})
+        without = find(rows, {name: other for name, other in best.items() if name != key})
+        gaps = [less(alone, find(rows, {})), less(without, find(rows, best))]
+        lines.append([words({key: value}), accuracy(alone), gaps[0], accuracy(without), gaps[1]])
+    return lines
+
+
+def other_trials(content: dict[str, Any]) -> list[list[str]]:
+    """All else that was tried on the held-out tasks, beside the published settings on the same examples."""
+    rows = content["trials"]
+    known = [repr(sorted(settings.items())) for settings in variants_of(content["best"])]
+    lines = [["settings", "examples of a task", "seeds", "accuracy (%)", "less the published ones"]]
+    for row in rows:
+        if row["subset"] is None and repr(sorted(row["settings"].items())) in known:
+            continue
+        published = find(rows, {}, row["subset"])
+        size = "all" if row["subset"] is None else f"{row['subset']:,}"
+        seeds = ", ".join(map(str, row["seeds"]))
+        lines.append([words(row["settings"]), size, seeds, accuracy(row), less(row, published)])
+    return lines
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--benchmarks", nargs="+", default=list(BEST), choices=list(BEST))
+    parser.add_argument("--data", help="folder of the data sets")
+    parser.add_argument("--out", default="runs/ablation", help="folder of the runs")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS))
+    parser.add_argument("--workers", type=int, help="processes; one per core unless given")
+    parser.add_argument("--record", type=Path, default=ABLATION, help="file to write")
+    options = parser.parse_args(arguments)
+    seeds = range(SEEDS.start, SEEDS.start + options.seeds)
+    content: dict[str, Any] = {}
+    for benchmark in options.benchmarks:
+        data = None if benchmark.endswith("digits") else options.data
+        configs = []
+        for settings in variants_of(BEST[benchmark]):
+            first = resolve(benchmark, HAS_BEST, settings=settings, cross_validation=True, data=data)
+            configs.append([replace(first, seed=seed) for seed in seeds])
+        _, failed = run_all(configs, options.out, options.workers or "auto")
+        if failed:
+            raise SystemExit("\n".join(f"{run['label']}, seed {run['seed']}: {run['reason']}" for run in failed))
+        content[benchmark] = {"best": BEST[benchmark], "tasks": first.tasks, "trials": trials(options.out, benchmark)}
+    command = shlex.join(["python", "bench/ablation.py", *arguments])
+    write_json(options.record, {"command": command, "versions": versions(), "benchmarks": content})
+    print(options.record)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
