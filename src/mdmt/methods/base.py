@@ -27,6 +27,7 @@ class Host(Protocol):
     memory: Memory
     losses: list[Tensor]  # of this step
     task: Task | None
+    step_in_task: int  # steps of the task that were over when this one began
 
     @property
     def model(self) -> Model:

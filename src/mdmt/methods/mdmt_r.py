@@ -45,9 +45,10 @@ class MDMTR(Rehearsal):
     here, as in the paper, the own head alone is asked. Neither is part of the method, and MNIST and CIFAR
     had no second pass: one rule for all four.
 
-    Two settings are not the paper's, and off unless given. `average` is the decay of a moving average of the weights, with
-    which the model answers and representations are stored. `last_step` is the length of a task's last step as a share of
-    its first; the steps between shorten evenly.
+    Two settings are not the paper's, and off unless given. `average` is the decay of a moving average of
+    the weights, with which the model answers and representations are stored; early in a task it is the
+    mean of the task's steps. `last_step` is the length of a task's last step as a share of its first; the
+    steps between shorten evenly.
     """
 
     name, source = "mdmt-r", "Lyu et al., 2021"
@@ -94,10 +95,14 @@ class MDMTR(Rehearsal):
         self.model.answering = self.mean
 
     def step(self, batch: Batch) -> None:
-        """As it was; the average follows, before the memory is written."""
+        """As it was; the average follows, before the memory is written.
+
+        At first it is the mean of the task's own steps: a long one would not answer for a new task for a while.
+        """
         super().step(batch)
         if self.average:
-            self.mean.lerp_(self.model.flat.detach(), 1 - self.average)
+            share = max(1 - self.average, 1 / (self.learner.step_in_task + 1))
+            self.mean.lerp_(self.model.flat.detach(), share)
 
     def grow(self) -> None:
         """The average has grown too."""
