@@ -27,7 +27,8 @@ from mdmt.backbones import MLP, Backbone, ResNet, uniform_rows
 from mdmt.errors import Mistake
 
 Precision = Literal["fp32", "bf16"]
-CHUNK = 2**22  # numbers in one batch of inputs when nothing is trained
+CHUNK = {"cpu": 2**19}  # numbers in one batch of inputs when nothing is trained: what its caches hold
+LARGE = 2**22  # and elsewhere
 
 
 @dataclass
@@ -196,7 +197,7 @@ class Model:
     def embed(self, inputs: Tensor | RowView) -> Tensor:
         """Feature vectors of raw inputs in evaluation mode, in chunks of a size that is quick and fits."""
         with self.evaluating():
-            pieces = [self.features(inputs[i].to(self.flat.device)) for i in chunks(inputs)]
+            pieces = [self.features(inputs[i].to(self.flat.device)) for i in chunks(inputs, self.flat.device)]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     @contextmanager
@@ -340,9 +341,10 @@ def count_features(backbone: nn.Module, example: Tensor) -> int:
     return probe.shape[1]
 
 
-def chunks(inputs: Tensor | RowView) -> Iterator[Tensor]:
-    """Indices of inputs in pieces of a size that is quick and fits."""
-    yield from torch.arange(len(inputs)).split(max(1, CHUNK // math.prod(inputs.shape[1:])))
+def chunks(inputs: Tensor | RowView, device: torch.device) -> Iterator[Tensor]:
+    """Indices of inputs in pieces of a size that is quick on a device, and fits."""
+    numbers = CHUNK.get(device.type, LARGE)
+    yield from torch.arange(len(inputs)).split(max(1, numbers // math.prod(inputs.shape[1:])))
 
 
 def unit(x: Tensor) -> Tensor:

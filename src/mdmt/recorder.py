@@ -141,7 +141,7 @@ class Recorder:
         allowed = (model.only(rows), model.head_of_class >= 0)
         right = torch.empty(2, len(labels), dtype=torch.bool)
         with model.evaluating():
-            for index in chunks(task.test.inputs):
+            for index in chunks(task.test.inputs, model.flat.device):
                 scores = model.scores(model.features(task.inputs("test", index).to(model.flat.device)))
                 for which, mask in enumerate(allowed):
                     right[which, index] = (best(scores, mask) == labels[index]).cpu()
