@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+import mdmt.ranks as ranks
 from mdmt.errors import Mistake
 from mdmt.state import Parts, read_state, write_state
 
@@ -53,7 +54,9 @@ class Saveable(Protocol):
 
 
 def save(learner: Saveable, folder: str | Path, *, keep: bool = False) -> None:
-    """Write the whole state of a learner; with `keep`, the state before it stays as well."""
+    """Write the whole state of a learner; with `keep`, the state before it stays as well. Of several ranks the first does it."""
+    if ranks.rank() > 0:
+        return
     states = {name: part.state() for name, part in learner.parts().items()}
     write_state(folder, *_pack({"learner": learner.state(), **states}), keep=keep)
 

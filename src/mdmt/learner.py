@@ -17,6 +17,7 @@ import mdmt.augment as augmentation
 import mdmt.backbones as backbones
 import mdmt.checkpoints as checkpoints
 import mdmt.memory as memories
+import mdmt.ranks as ranks
 from mdmt.arguments import (
     backbone_of,
     device_of,
@@ -168,6 +169,7 @@ class Learner(Predictor):
             self.recorder.before_step(task, self.step_in_task, self.model)
             self._close(task)
         self.recorder.after_task(self.model, self.memory, self.method.buffer_bytes)
+        ranks.check_equal("weights", self.record.weights_sha256)
         if folder is not None:
             folder.write(self)
 
@@ -340,7 +342,7 @@ class Learner(Predictor):
         It may go to another device than it was saved from, and to another `precision`; None: the one it had.
         `warn` is called with a line when the last checkpoint is damaged and the one before is used.
         """
-        states = checkpoints.read(folder, warn)
+        states = ranks.first(lambda: checkpoints.read(folder, warn))
         about, name = states["learner"][1], states["method"][1]["name"]
         for what, given, own in (
             ("backbone", backbone, about["backbone"] is None),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 START = "torchrun --nproc-per-node K -m mdmt run ..."
 NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells each process
-PATIENCE = timedelta(minutes=50)  # while one rank prepares what the others wait for: data, weights, a checkpoint
+PATIENCE = timedelta(minutes=30)  # while one rank prepares what the others wait for: data, weights, a checkpoint
 SILENCE = timedelta(seconds=45)  # within a step: a rank that is silent for so long is gone
 
 T = TypeVar("T")
@@ -67,12 +67,16 @@ def launched() -> tuple[int, int]:
     return int(number), int(count)
 
 
+def was_launched() -> bool:
+    """Whether torchrun has started this process and others."""
+    with suppress(Mistake):
+        return launched()[1] > 1
+    return False
+
+
 def is_follower() -> bool:
-    """Whether torchrun has started this process as another than the first, which speaks for all."""
-    try:
-        return launched()[0] > 0
-    except Mistake:
-        return False
+    """Whether it is not the first of them, which speaks for all."""
+    return was_launched() and launched()[0] > 0
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+import mdmt.ranks as ranks
 from mdmt.cli import catalog, data, doctor, report, reproduce, runs
 from mdmt.cli.compare import ablate, compare
 from mdmt.cli.cost import UNUSED, cost
@@ -14,6 +15,7 @@ from mdmt.cli.options import command
 from mdmt.cli.process import exit_code
 from mdmt.cli.run import run
 from mdmt.cli.tune import tune
+from mdmt.errors import Mistake
 
 app = typer.Typer(
     help="Lifelong learning: one network learns task after task without forgetting the earlier ones.",
@@ -39,6 +41,10 @@ def _begin(
 ) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
+    elif context.invoked_subcommand != "run" and ranks.was_launched():
+        raise Mistake(
+            f"several ranks do one run: {ranks.START}; start mdmt {context.invoked_subcommand} without torchrun"
+        )
 
 
 command(app)(run)

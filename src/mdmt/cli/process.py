@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from mdmt.cli.progress import tell
-from mdmt.errors import EXPECTED, Stopped, ending, summarise
+from mdmt.errors import EXPECTED, RankLost, Stopped, ending, summarise
 
 INTERRUPTED = 130  # the exit code of a shell for what Ctrl-C has ended
 REQUESTS = (signal.SIGINT, signal.SIGTERM)
@@ -38,7 +38,7 @@ def exit_code(work: Callable[[], Any]) -> int:
             tell(_usage(error))
             return 2
         if isinstance(error, EXPECTED):
-            tell(summarise(error))
+            tell(summarise(error), from_any_rank=isinstance(error, RankLost))
             return 2
         raise
 
@@ -98,7 +98,7 @@ def _wait(child: int, mask: set[int | signal.Signals], advice: str) -> int:
     if requests and code == -signal.SIGTERM:  # before the run could leave a checkpoint
         tell(f"interrupted{advice}")
         return INTERRUPTED
-    tell(f"the process {ending(code)}{advice}")
+    tell(f"the process {ending(code)}{advice}", from_any_rank=True)
     return 128 - code
 
 

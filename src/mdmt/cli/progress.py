@@ -9,6 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import mdmt.ranks as ranks
 from mdmt.words import clock, printable, shared_settings
 
 if TYPE_CHECKING:
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 MINUTE = 60.0  # seconds between two lines of progress where nothing is drawn
 
 
-def tell(message: str) -> None:
-    """One line for a person, on stderr."""
-    print(f"mdmt: {printable(message)}", file=sys.stderr, flush=True)
+def tell(message: str, *, from_any_rank: bool = False) -> None:
+    """One line for a person, on stderr; of several ranks the first speaks."""
+    if from_any_rank or not ranks.is_follower():
+        print(f"mdmt: {printable(message)}", file=sys.stderr, flush=True)
 
 
 class _Screen:

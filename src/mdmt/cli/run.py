@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import mdmt.ranks as ranks
 from mdmt.cli.options import Method, RunOptions
 from mdmt.cli.process import in_child
 from mdmt.cli.progress import LiveTable, RunBar, tell
-from mdmt.errors import Mistake, Stopped, go_on
+from mdmt.errors import Mistake, RankLost, Stopped, go_on
 from mdmt.words import count, moment
 
 if TYPE_CHECKING:
@@ -31,7 +32,16 @@ Log = Annotated[
 def run(options: RunOptions, method: Method = "mdmt-r", log: Log = None) -> None:
     """Learn a stream of tasks. Prints A_T, F_T, LCA_10, LTR and A_free."""
     advice = f"; {go_on(options.fresh)} goes on from the last checkpoint"
-    in_child(lambda: _run(options, method, log), advice)
+    in_child(lambda: _run_on_ranks(options, method, log, advice), advice)
+
+
+def _run_on_ranks(options: RunOptions, method: str, log: str | None, advice: str) -> None:
+    """Do it together with the other processes that torchrun started, or alone."""
+    try:
+        with ranks.group():
+            _run(options, method, log)
+    except RankLost as lost:
+        raise RankLost(f"rank {ranks.launched()[0]}: {lost}{advice}") from None
 
 
 def _run(options: RunOptions, method: str, log: str | None) -> None:
@@ -41,19 +51,23 @@ def _run(options: RunOptions, method: str, log: str | None) -> None:
     from mdmt.experiments.config import folder_of
     from mdmt.experiments.resolve import resolve
 
-    first = resolve(options.benchmark, method, settings=options.settings, **options.of_every_run)
+    first = ranks.first(lambda: resolve(options.benchmark, method, settings=options.settings, **options.of_every_run))
     configs = [replace(first, seed=seed) for seed in options.all_seeds]
     if log not in (None, "tensorboard"):
         raise Mistake(f"--log {log}: must be tensorboard; steps.csv and record.json are always written")
     if log:
         tensorboard.writer()  # refused before the run, not after
     _ = options.worker_count  # likewise
-    if options.seeds == 1 and options.cluster is None:
-        result = _learn_here(configs[0], options, log is not None)
+    if ranks.size() > 1 and (options.cluster is not None or options.workers != "auto"):
+        raise Mistake("several ranks do the runs of all seeds one after another: leave --workers and --cluster out")
+    if ranks.size() > 1 or (options.seeds == 1 and options.cluster is None):
+        result = _learn_here(configs, options, log is not None)
     else:
         result = _learn_in_workers(configs, options)
         for config in configs if log else ():
             _write_events(folder_of(config, options.out))
+    if ranks.rank() > 0:
+        return
     if options.json:
         for folder in result.read:
             tell(_origin(folder))
@@ -71,27 +85,30 @@ class Result:
     read: list[str]
 
 
-def _learn_here(config: RunConfig, options: RunOptions, log: bool) -> Result:
-    """Do a run in this process, with its progress on stderr, and event files as it goes when asked for."""
+def _learn_here(configs: list[RunConfig], options: RunOptions, log: bool) -> Result:
+    """Do runs in this process, with their progress on stderr, and event files as they go when asked for."""
     from mdmt.experiments import comparison
     from mdmt.experiments.config import folder_of
     from mdmt.experiments.run import run as run_one
 
+    records = []
     read: list[str] = []
-    with RunBar(f"{config.label}, seed {config.seed}", options.silent) as progress:
-        record = run_one(
-            config,
-            options.out,
-            fresh=options.fresh,
-            every=options.checkpoint_every,
-            events=log,
-            on_step=progress.step,
-            on_image=progress.image,
-            on_read=lambda folder: read.append(str(folder.path)),
-            warn=tell,
-        )
-    row = comparison.row_of([config], [record], [str(folder_of(config, options.out))])
-    return Result(row, len(record["tasks"]), read)
+    for config in configs:
+        with RunBar(f"{config.label}, seed {config.seed}", options.silent or ranks.rank() > 0) as progress:
+            record = run_one(
+                config,
+                options.out,
+                fresh=options.fresh,
+                every=options.checkpoint_every,
+                events=log,
+                on_step=progress.step,
+                on_image=progress.image,
+                on_read=lambda folder: read.append(str(folder.path)),
+                warn=tell,
+            )
+        records.append(record)
+    row = comparison.row_of(configs, records, [str(folder_of(config, options.out)) for config in configs])
+    return Result(row, len(records[0]["tasks"]), read)
 
 
 def _learn_in_workers(configs: list[RunConfig], options: RunOptions) -> Result:

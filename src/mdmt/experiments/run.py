@@ -6,7 +6,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import mdmt.memory as memory
+import mdmt.ranks as ranks
 from mdmt.checkpoints import Checkpoints
 from mdmt.errors import EXPECTED, Mistake, Stopped, go_on, summarise
 from mdmt.experiments.config import RunConfig, folder_of
@@ -53,21 +54,35 @@ def run(
     or that it will take more than an hour.
     """
     folder = RunFolder(folder_of(config, out))
-    record = None if fresh else folder.finished_record
-    if record is not None:
-        folder.check_model(config)
+    record = None if fresh else ranks.first(lambda: _finished_record(config, folder))
     if record is None:
         try:
-            with folder.lock():
+            with _held(folder):
                 record = _learn(config, folder, fresh, every, events, on_step, on_image, warn)
         except Mistake:
-            folder.remove_if_not_begun()
+            if ranks.rank() == 0:
+                folder.remove_if_not_begun()
             raise
     elif on_read is not None:
         on_read(folder)
-    if events:
+    if events and ranks.rank() == 0:
         write_events(folder.path, record["accuracy"], folder.steps)
     return record
+
+
+def _finished_record(config: RunConfig, folder: RunFolder) -> dict[str, Any] | None:
+    record = folder.finished_record
+    if record is not None:
+        folder.check_model(config)
+    return record
+
+
+@contextmanager
+def _held(folder: RunFolder) -> Iterator[None]:
+    """The folder is this run's alone: the first rank, which writes, holds it."""
+    with ExitStack() as stack:
+        ranks.first(lambda: stack.enter_context(folder.lock()))
+        yield
 
 
 def _learn(
@@ -83,13 +98,16 @@ def _learn(
     with stop_request() as stop, _failure_written(folder, is_own=is_own(config.method)) as attempt:
         checkpoints = Checkpoints(folder.path / CHECKPOINT, every)
         if fresh:
-            folder.clear()
-        elif (record := folder.finished_record) is not None:  # another process finished it meanwhile
-            return record
+            ranks.first(folder.clear)
+        elif (
+            found := ranks.first(lambda: folder.finished_record)
+        ) is not None:  # another process finished it meanwhile
+            return found
         elif folder.has(RECORD) and warn is not None:
             warn(f"{folder.path / RECORD} is damaged: the run is done again")
         torch.set_num_threads(config.threads)
-        stream = stream_for(config, **({"progress": on_image} if on_image and config.image_size else {}))
+        progress = {"progress": on_image} if on_image and config.image_size else {}
+        stream = ranks.together(lambda: stream_for(config, **progress))
         if warn is not None:
             for note in stream.notes:
                 warn(note)
@@ -98,29 +116,47 @@ def _learn(
         forecast = Forecast(name, sum(map(learner.steps_of, stream)), warn)
 
         def after_step(learner: Learner) -> None:
-            if stop.requested:
+            if ranks.any_of(stop.requested):
                 checkpoints.write(learner)
                 place = f"task {learner.current + 1}, step {learner.step_in_task}"
                 raise Stopped(f"stopped at {place}; {go_on(fresh)} goes on from there ({folder})")
             forecast.after_step(learner)
-            if events and learner.step_in_task == 1:  # the task before it is over
+            if events and learner.step_in_task == 1 and ranks.rank() == 0:  # the task before it is over
                 write_events(folder.path, learner.record.accuracy, learner.recorder.step_log)
             if on_step is not None:
                 on_step(learner)
 
         learned = learner.run(stream, on_step=after_step, checkpoint=checkpoints)
-        record = {**learned.to_json(), "reduced": reduced(config, stream), "finished": True}
-        snapshots = {name: tensor.numpy() for name, tensor in learner.recorder.snapshots.items()}
-        if config.keep_model:
-            learner.save(folder.path / MODEL)
-        folder.finish(record, learner.recorder.step_log, snapshots)
+        record = {
+            **learned.to_json(),
+            "reduced": reduced(config, stream),
+            "ranks": ranks.size(),
+            "finished": True,
+        }
+        ranks.first(lambda: _finish(config, folder, learner, record))
         return record
 
 
+def _finish(config: RunConfig, folder: RunFolder, learner: Learner, record: dict[str, Any]) -> None:
+    snapshots = {name: tensor.numpy() for name, tensor in learner.recorder.snapshots.items()}
+    if config.keep_model:
+        learner.save(folder.path / MODEL)
+    folder.finish(record, learner.recorder.step_log, snapshots)
+
+
 def _begin(config: RunConfig, folder: RunFolder) -> Learner:
-    learner = learner_for(config)
-    folder.begin(config)
+    learner = ranks.together(lambda: learner_for(config))
+    ranks.first(lambda: folder.begin(config))
     return learner
+
+
+def _own_device(config: RunConfig) -> str:
+    """Where this process learns: of several ranks with GPUs each has its own."""
+    if ranks.size() == 1 or config.device == "cpu":
+        return config.device
+    if config.device != "cuda":
+        raise Mistake(f"--device {config.device}: several ranks learn on cpu, or on cuda with a GPU for each of them")
+    return f"cuda:{ranks.local_rank()}"
 
 
 def learner_for(config: RunConfig, method: Method | None = None) -> Learner:
@@ -135,15 +171,29 @@ def learner_for(config: RunConfig, method: Method | None = None) -> Learner:
         optimiser=config.optimiser,
         augment=config.augment,
         seed=config.seed,
-        device=config.device,
+        device=_own_device(config),
         precision=config.precision,
     )
 
 
 def _resume(config: RunConfig, folder: RunFolder, warn: Callable[[str], None] | None) -> Learner | None:
     """The learner of an unfinished run as its last good checkpoint has it; None where there is none."""
-    if not any(folder.has(f"{CHECKPOINT}/{manifest}") for manifest in MANIFESTS):
+    if not ranks.first(lambda: _has_checkpoint(config, folder)):
         return None
+    method = find_method(config.method)(**config.arguments)
+    network = make_network(config) if is_own(config.backbone["name"]) else None
+    try:
+        return Learner.load(
+            folder.path / CHECKPOINT, backbone=network, method=method, device=_own_device(config), warn=warn
+        )
+    except ValueError as damage:
+        raise Mistake(f"{damage}; no good checkpoint is left: use --fresh to start over") from None
+
+
+def _has_checkpoint(config: RunConfig, folder: RunFolder) -> bool:
+    """Whether the folder has one; that of another configuration is refused."""
+    if not any(folder.has(f"{CHECKPOINT}/{manifest}") for manifest in MANIFESTS):
+        return False
     try:
         same = (folder.config.hash, folder.config.seed) == (config.hash, config.seed)
     except Mistake:
@@ -151,12 +201,7 @@ def _resume(config: RunConfig, folder: RunFolder, warn: Callable[[str], None] | 
     if not same:
         remedy = "use --fresh to start over, or another --out"
         raise Mistake(f"{folder} holds a run of another configuration: {remedy}")
-    method = find_method(config.method)(**config.arguments)
-    network = make_network(config) if is_own(config.backbone["name"]) else None
-    try:
-        return Learner.load(folder.path / CHECKPOINT, backbone=network, method=method, device=config.device, warn=warn)
-    except ValueError as damage:
-        raise Mistake(f"{damage}; no good checkpoint is left: use --fresh to start over") from None
+    return True
 
 
 class Forecast:
@@ -224,13 +269,15 @@ def _failure_written(folder: RunFolder, *, is_own: bool) -> Iterator[Attempt]:
 
     Where the method is a person's own, the traceback is written too: it says which line of theirs failed.
     """
-    folder.forget_failure()
+    ranks.first(folder.forget_failure)
     attempt = Attempt()
     try:
         yield attempt
     except Stopped:
         raise
     except Exception as error:
+        if ranks.rank() > 0:  # the first rank writes it
+            raise
         learner = attempt.learner
         short_of_memory = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
         reason = OUT_OF_MEMORY if short_of_memory else summarise(error)
