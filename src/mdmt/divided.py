@@ -120,10 +120,10 @@ class _Normalise(torch.autograd.Function):
         of_x, of_weight, of_bias = _batch_norm_backward(*as_fixed)  # as if the statistics were constants
         by_weight, by_bias = ranks.sum_(torch.stack([of_weight, of_bias])) / ctx.count
         inverse = (variance + ctx.eps).rsqrt()
-        slope = weight * inverse.square() * by_weight
-        offset = weight * inverse * by_bias - slope * mean
         shape = [1, -1] + [1] * (x.ndim - 2)
-        of_x = of_x - torch.addcmul(offset.view(shape), x, slope.view(shape)).to(of_x.dtype)
+        offset = (weight * inverse * by_bias).view(shape)
+        slope = (weight * inverse.square() * by_weight).view(shape)
+        of_x = of_x - torch.addcmul(offset, x - mean.view(shape), slope).to(of_x.dtype)
         return of_x, of_weight, of_bias, None
 
 

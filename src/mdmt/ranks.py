@@ -58,8 +58,8 @@ def launched() -> tuple[int, int]:
     missing = [name for name in NAMES if name not in given]
     if missing:
         raise Mistake(
-            f"{' and '.join(given)} in the environment, but not {' and '.join(missing)}: "
-            f"start several ranks with {START}, or unset {' and '.join(given)}"
+            f"{', '.join(given)} in the environment without {', '.join(missing)}: "
+            f"start several ranks with {START}, or unset {', '.join(given)}"
         )
     number, count = given["RANK"], given["WORLD_SIZE"]
     if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
@@ -197,5 +197,4 @@ def _losses() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = (str(error).strip().splitlines() or [""])[0]
-        raise RankLost(f"another rank has ended or does not answer ({reason})") from None
+        raise RankLost("another rank has ended, or does not answer") from error

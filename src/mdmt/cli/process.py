@@ -7,14 +7,17 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import typer
 
+import mdmt.ranks as ranks
 from mdmt.cli.progress import tell
 from mdmt.errors import EXPECTED, RankLost, Stopped, ending, summarise
 
+HEAD_START = 3.0  # seconds that other ranks leave the first one to say what is wrong
 INTERRUPTED = 130  # the exit code of a shell for what Ctrl-C has ended
 REQUESTS = (signal.SIGINT, signal.SIGTERM)
 
@@ -35,12 +38,22 @@ def exit_code(work: Callable[[], Any]) -> int:
             tell(str(error))
             return INTERRUPTED
         if hasattr(error, "format_message"):  # typer's own
-            tell(_usage(error))
+            _tell_mistake(_usage(error))
+            return 2
+        if isinstance(error, RankLost):
+            tell(str(error), from_any_rank=True)
             return 2
         if isinstance(error, EXPECTED):
-            tell(summarise(error), from_any_rank=isinstance(error, RankLost))
+            _tell_mistake(summarise(error))
             return 2
         raise
+
+
+def _tell_mistake(message: str) -> None:
+    """One line, of several ranks from the first: torchrun ends it as soon as another fails, so that those wait a little."""
+    tell(message)
+    if ranks.is_follower():
+        time.sleep(HEAD_START)
 
 
 def _usage(error: Any) -> str:
