@@ -3,7 +3,7 @@
 import os
 import socket
 import traceback
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import torch
@@ -56,7 +56,7 @@ def on_ranks(size, work, folder):
 def words_into(folder):
     """What this process says goes to a file for stdout and one for stderr, named by its rank."""
     with ExitStack() as stack:
-        for number, name in ((1, "out"), (2, "err")):
-            file = stack.enter_context(open(Path(folder) / f"{os.environ['RANK']}.{name}", "wb", buffering=0))
-            os.dup2(file.fileno(), number)
+        for name, redirect in (("out", redirect_stdout), ("err", redirect_stderr)):
+            file = stack.enter_context(open(Path(folder) / f"{os.environ['RANK']}.{name}", "w", buffering=1))
+            stack.enter_context(redirect(file))
         yield
