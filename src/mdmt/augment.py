@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdmt.errors import Mistake
+from mdmt.placement import send
 
 Augmentation = Literal["none", "crop-flip"]
 AUGMENTATIONS = ("none", "crop-flip")
@@ -43,9 +44,10 @@ def augment(kind: Augmentation, inputs: Tensor, generator: np.random.Generator) 
     columns = _places(width, generator, count)
     flipped = generator.random(count) < 0.5
     columns[flipped] = columns[flipped, ::-1]
-    images = torch.arange(count)[:, None, None]
+    images = torch.arange(count, device=inputs.device)[:, None, None]
     # Indices around the slice put the channels last; they go back to their place.
-    picked = inputs[images, :, torch.from_numpy(rows)[:, :, None], torch.from_numpy(columns)[:, None, :]]
+    down, across = (send(torch.from_numpy(places), inputs.device) for places in (rows, columns))
+    picked = inputs[images, :, down[:, :, None], across[:, None, :]]
     return picked.permute(0, 3, 1, 2)
 
 

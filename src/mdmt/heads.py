@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mdmt.errors import Mistake
 from mdmt.model import Model
+from mdmt.placement import Shelf, send
 from mdmt.tasks import Batch, HeadKind, Task
 
 
@@ -20,7 +21,7 @@ class LearnedTask:
 
     name: str
     classes: tuple[Hashable, ...]
-    rows: Tensor
+    rows: Tensor  # on the processor
 
 
 class Heads:
@@ -31,7 +32,7 @@ class Heads:
             raise Mistake(f"heads={kind!r}: must be 'shared' or 'per-task'")
         self.kind = kind  # None: not decided yet
         self.outputs = outputs  # rows in all, where the stream says so
-        self.device = device
+        self.shelf = Shelf(torch.device(device))
         self.tasks: list[LearnedTask] = []
         self._numbers: dict[str, int] = {}  # by name: asked for in every step
 
@@ -91,10 +92,17 @@ class Heads:
             start = end
             if len(inside):
                 number = self.number(part.name)
-                labels = self.tasks[number].rows.index_select(0, part.train.labels[inside].to(self.device))
-                inputs = part.inputs("train", inside).to(self.device)
-                pieces.append(Batch(inputs, labels, torch.full_like(labels, number)))
+                labels = self.tasks[number].rows.index_select(0, part.train.labels[inside])
+                inputs = self.shelf.inputs(part, "train", inside)
+                pieces.append(self._batch(inputs, labels, number))
         return pieces[0] if len(pieces) == 1 else Batch.joined(pieces)
+
+    def _batch(self, inputs: Tensor, labels: Tensor, number: int) -> Batch:
+        tasks = torch.full_like(labels, number)
+        if self.shelf.device.type == "cpu":
+            return Batch(inputs, labels, tasks)
+        there = send(labels, self.shelf.device)
+        return Batch(inputs, there, torch.full_like(there, number), known=(labels, tasks))
 
     def class_names(self, rows: Tensor) -> list[Hashable]:
         """The class that each row stands for."""
@@ -112,7 +120,7 @@ class Heads:
 
     def _add(self, name: str, classes: tuple[Hashable, ...], rows: list[int]) -> None:
         self._numbers.setdefault(name, len(self.tasks))
-        self.tasks.append(LearnedTask(name, classes, torch.tensor(rows, device=self.device)))
+        self.tasks.append(LearnedTask(name, classes, torch.tensor(rows)))
 
     def _shared_rows(self) -> dict[Hashable, int]:
         """The row of each class of a shared head; none where every task has its own."""

@@ -41,6 +41,7 @@ from mdmt.progress import step_bar
 from mdmt.record import Record
 from mdmt.recorder import Recorder
 from mdmt.tasks import Batch, HeadKind, Stream, Task
+from mdmt.vitals import Vitals
 from mdmt.words import call_text, count
 
 OnStep = Callable[["Learner"], None]
@@ -108,6 +109,7 @@ class Learner(Predictor):
         self.device = device_of(device)
         self.precision = precision_of(precision, self.device)
         self.memory.seed(seed)
+        self.memory.device = self.device
         self.augment = self.memory.augment = augmentation.check(augment)
         self.optimiser = Optimiser(optimiser, lr, optimiser_arguments)
         self.batch = whole_number("batch", batch)
@@ -115,6 +117,7 @@ class Learner(Predictor):
         self.heads = Heads(heads, outputs, self.device)
         self.normalisation = Normalisation(scale, mean)
         self.recorder = Recorder(self.heads, batch=self.batch, per_class=per_class)
+        self.vitals = Vitals(self.recorder, self._stop)
         self.network: Model | None = None  # takes shape with the first task
         self.needs_two = False  # whether a mini-batch of one example is too small for the network
         self.task: Task | None = None  # the task being learned
@@ -184,15 +187,9 @@ class Learner(Predictor):
             self.method.after_step(seen)
 
     def apply(self, gradient: Tensor) -> None:
-        """One step of the optimiser against a gradient; what is not finite stops it before anything changes."""
-        *losses, total, norm = _numbers([*self.losses, gradient.sum(), gradient.dot(gradient).sqrt()])
+        """One step of the optimiser against a gradient; what is not finite stops it (see `Vitals`)."""
+        self.vitals.note(self.step_in_task, self.losses, gradient)
         self.losses = []
-        last_loss = losses[-1] if losses else math.nan
-        self.recorder.step_stats = {"loss": last_loss, "gradient": total, "gradient_norm": norm}
-        if not all(map(math.isfinite, losses)):
-            self._stop("loss")
-        if not math.isfinite(total):
-            self._stop("gradient")
         self.optimiser.step(gradient)
 
     def run(
@@ -324,6 +321,7 @@ class Learner(Predictor):
 
     def save(self, folder: str | Path) -> None:
         """Save everything: weights, statistics, method, memory, record and position; whole or not at all."""
+        self.vitals.read()
         checkpoints.save(self, folder)
 
     @classmethod
@@ -396,11 +394,10 @@ class Learner(Predictor):
         """Put a fresh learner where the saved one was."""
         tensors, about = states["learner"]
         shape, kind = about["input"]
-        example = torch.empty(1, *shape, dtype=getattr(torch, kind.removeprefix("torch.")))
+        example = torch.empty(1, *shape, dtype=getattr(torch, kind.removeprefix("torch.")), device=self.device)
         self._build(example, 1, channels_last=about["channels_last"])
         for name, part in self.parts().items():
-            moved = {key: value.to(self.device) for key, value in states[name][0].items()}
-            part.load_state(moved, states[name][1])
+            part.load_state(*states[name])
         self.random = tensors["random"]
         self.task_name = about["open"]
         self.again = about.get("more", False)
@@ -408,8 +405,9 @@ class Learner(Predictor):
 
     def check_weights(self) -> None:
         """Stop where a weight is not finite."""
+        self.vitals.read()
         if not math.isfinite(self.model.flat.detach().sum().item()):
-            self._stop("sum of the weights")
+            self._stop("sum of the weights", self.step_in_task)
 
     # Taking up a task, and laying it down.
 
@@ -447,7 +445,7 @@ class Learner(Predictor):
             if part.name in self.heads.names:
                 remedy = "learn(task, more=True) for more data of its classes, or give it another name"
                 raise Mistake(f"task {part.name!r} was learned already: {remedy}")
-            example = part.inputs("train", torch.arange(1)).to(self.device)
+            example = self.heads.shelf.inputs(part, "train", torch.arange(1))
             if self.network is None:
                 self._build(example, len(part.classes))
             self.model.check_inputs(f"task {part.name!r}", example)
@@ -509,6 +507,7 @@ class Learner(Predictor):
     def _close(self, task: Task) -> None:
         """All mini-batches were learned: the method looks back, and the memory keeps what it wants."""
         with self.recorder.clock(), self.model.lock:
+            self.vitals.read()
             self.method.end_task()
             self._check_losses()
             if self.method.uses_memory:
@@ -535,12 +534,12 @@ class Learner(Predictor):
         losses = torch.stack(self.losses).tolist() if self.losses else []
         self.losses = []
         if not all(map(math.isfinite, losses)):
-            self._stop("loss")
+            self._stop("loss", self.step_in_task)
 
-    def _stop(self, what: str) -> NoReturn:
+    def _stop(self, what: str, step: int) -> NoReturn:
         saved = f"; the last good state is {self.last_checkpoint}" if self.last_checkpoint else ""
         raise FloatingPointError(
-            f"task {self.task_name!r}, step {self.step_in_task}: the {what} is not finite; "
+            f"task {self.task_name!r}, step {step}: the {what} is not finite; "
             f"a smaller learning rate may help (lr={self.optimiser.lr}){saved}"
         )
 
@@ -554,11 +553,3 @@ def _both(show: Callable[[int], None], on_step: OnStep | None) -> OnStep:
             on_step(learner)
 
     return after_step
-
-
-def _numbers(scalars: list[Tensor]) -> list[float]:
-    """Their values, with one synchronisation; on the processor itself there is nothing to wait for."""
-    if scalars[0].device.type == "cpu":
-        return [scalar.item() for scalar in scalars]
-    values: list[float] = torch.stack(scalars).tolist()
-    return values

@@ -6,6 +6,7 @@ read it with `sample`. All that a memory knows is in its tensors and in the stat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from torch.nn import functional
 
 from mdmt.augment import Augmentation, augment
 from mdmt.errors import Mistake
+from mdmt.placement import fits, gather, send
 from mdmt.tasks import Batch
 
 Read = Callable[[Tensor], Batch]  # examples of the current task by index, with their features where those are stored
@@ -37,6 +39,7 @@ class Memory:
         self.inputs = self.labels = self.tasks = self.features = None  # type: Tensor | None
         self.available = torch.empty(0, dtype=torch.int64)  # slots that may be drawn
         self.generator = np.random.default_rng(0)
+        self.device = torch.device("cpu")  # where inputs and features are needed, and lie if they fit; the rest is here
         self.augment: Augmentation = "none"  # what is done to examples that are drawn; those kept stay as they are
 
     @classmethod
@@ -79,8 +82,10 @@ class Memory:
 
     def take(self, slots: Tensor) -> Batch:
         """The examples in these slots."""
-        inputs, labels, tasks = (self._column(name).index_select(0, slots) for name in ("inputs", "labels", "tasks"))
-        return Batch(inputs, labels, tasks, None if self.features is None else self.features.index_select(0, slots))
+        names = ("inputs", "labels", "tasks")
+        inputs, labels, tasks = (gather(self._column(name), slots, self.device) for name in names)
+        features = None if self.features is None else gather(self.features, slots, self.device)
+        return Batch(inputs, labels, tasks, features)
 
     def trim_task(self, task: int) -> None:
         """More data of a task came: hold as much of it as before, the newest."""
@@ -106,7 +111,7 @@ class Memory:
         for name in self.kept:
             column: Tensor | None = getattr(self, name)
             if column is not None:
-                setattr(self, name, column[slots])
+                setattr(self, name, column.index_select(0, slots.to(column.device)))
         self.available = torch.arange(len(slots))
 
     def by_task(self, before: int, without: int | None = None) -> list[Batch]:
@@ -131,7 +136,7 @@ class Memory:
     def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
         """Take over what `state` gave."""
         for name, value in tensors.items():
-            setattr(self, name, value)
+            setattr(self, name, value.to(self._place(name, value.nbytes)))
         self.generator.bit_generator.state = rest["state"]["generator"]
 
     def _column(self, name: str) -> Tensor:
@@ -143,21 +148,29 @@ class Memory:
         if not rows and self.inputs is not None and len(self.inputs) >= capacity:
             return
         batch = batch if complete is None else complete(batch)
-        slots, picked = torch.tensor([list(rows), list(rows.values())], dtype=torch.int64, device=batch.labels.device)
+        slots, picked = torch.tensor([list(rows), list(rows.values())], dtype=torch.int64)
         for name in self.kept:
-            new: Tensor | None = getattr(batch, name)
+            new: Tensor | None = batch.on_processor(name) if name in ("labels", "tasks") else getattr(batch, name)
             if new is None:
                 continue
             column: Tensor | None = getattr(self, name)
             if name == "features" and column is not None and (gained := new.shape[1] - column.shape[1]):
                 self.features = column = functional.pad(column, (0, gained), value=torch.nan)  # a head that has grown
             if column is None or len(column) < capacity:
-                wider = new.new_zeros((capacity, *new.shape[1:]))
+                shape = (capacity, *new.shape[1:])
+                place = self._place(name, math.prod(shape) * new.element_size())
+                wider = torch.zeros(shape, dtype=new.dtype, device=place)
                 if column is not None:
                     wider[: len(column)] = column
                 setattr(self, name, wider)
                 column = wider
-            column.index_copy_(0, slots, new.detach().index_select(0, picked))
+            chosen = new.detach().index_select(0, send(picked, new.device))
+            column.index_copy_(0, send(slots, column.device), chosen.to(column.device))
+
+    def _place(self, name: str, size: int) -> torch.device:
+        """Where a column of so many bytes lies."""
+        there = name in ("inputs", "features") and fits(size, self.device)
+        return self.device if there else torch.device("cpu")
 
 
 class Ring(Memory):
@@ -189,7 +202,7 @@ class Ring(Memory):
             return
         first = {row: self.base + i * self.size for i, row in enumerate(self.seen)}
         last: dict[int, int] = {}
-        for i, row in enumerate(batch.labels.tolist()):
+        for i, row in enumerate(batch.on_processor("labels").tolist()):
             number = self.seen[row]
             if number >= self.expected.get(row, 0) - self.size:
                 last[first[row] + number % self.size] = i
@@ -234,7 +247,7 @@ class TaskRing(Ring):
             return
         begin = sum(self.expected.values()) - room
         last: dict[int, int] = {}
-        for i, row in enumerate(batch.labels.tolist()):
+        for i, row in enumerate(batch.on_processor("labels").tolist()):
             number = sum(self.seen.values())
             if number >= begin:
                 last[self.base + number % room] = i

@@ -25,6 +25,7 @@ import mdmt.ranks as ranks
 from mdmt.arrays import RowView
 from mdmt.backbones import MLP, Backbone, ResNet, uniform_rows
 from mdmt.errors import Mistake
+from mdmt.placement import send
 
 Precision = Literal["fp32", "bf16"]
 CHUNK = {"cpu": 2**19}  # numbers in one batch of inputs when nothing is trained: what its caches hold
@@ -64,7 +65,7 @@ class Model:
         self.precision = precision
         self.lock = threading.RLock()  # modes are the module's own: one thread at a time passes through it
         if isinstance(backbone, Backbone) and not backbone.drawn:
-            backbone.draw(_generator(seed, 0))
+            backbone.cpu().draw(_generator(seed, 0))  # the generator is the processor's
         self.backbone = backbone.to(device).eval()  # moved before flattening: a later move would cut the views
         self.mean = None if mean is None else mean.to(device, torch.float32)
         self.input: tuple[list[int], str] = ([], "")  # shape and type of one input
@@ -181,7 +182,7 @@ class Model:
     def only(self, rows: Tensor) -> Tensor:
         """A mask over the head that admits these rows."""
         mask = torch.zeros_like(self.head_of_class, dtype=torch.bool)
-        mask[rows] = True
+        mask[send(rows, mask.device)] = True
         return mask
 
     def gradient(self, loss: Tensor) -> Tensor:
@@ -197,7 +198,8 @@ class Model:
     def embed(self, inputs: Tensor | RowView) -> Tensor:
         """Feature vectors of raw inputs in evaluation mode, in chunks of a size that is quick and fits."""
         with self.evaluating():
-            pieces = [self.features(inputs[i].to(self.flat.device)) for i in chunks(inputs, self.flat.device)]
+            device = self.flat.device
+            pieces = [self.features(send(inputs[part], device)) for part in chunks(inputs, device)]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     @contextmanager
@@ -319,8 +321,11 @@ class Optimiser:
 
     def load_state(self, tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
         """Take over what `state` gave."""
-        if tensors:
-            self._memory().update(tensors)
+        if not tensors:
+            return
+        assert self.flat is not None
+        for name, value in tensors.items():  # a single number, such as Adam's count of steps, is the processor's
+            self._memory()[name] = value.to(self.flat.device) if value.ndim else value
 
     def _memory(self) -> dict[str, Any]:
         return {} if self.engine is None else self.engine.state[self.flat]  # type: ignore[index]
@@ -341,10 +346,10 @@ def count_features(backbone: nn.Module, example: Tensor) -> int:
     return probe.shape[1]
 
 
-def chunks(inputs: Tensor | RowView, device: torch.device) -> Iterator[Tensor]:
-    """Indices of inputs in pieces of a size that is quick on a device, and fits."""
-    numbers = CHUNK.get(device.type, LARGE)
-    yield from torch.arange(len(inputs)).split(max(1, numbers // math.prod(inputs.shape[1:])))
+def chunks(inputs: Tensor | RowView, device: torch.device) -> Iterator[slice]:
+    """Inputs in pieces of a size that is quick on a device, and fits."""
+    size = max(1, CHUNK.get(device.type, LARGE) // math.prod(inputs.shape[1:]))
+    yield from (slice(start, min(start + size, len(inputs))) for start in range(0, len(inputs), size))
 
 
 def unit(x: Tensor) -> Tensor:

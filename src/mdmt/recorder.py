@@ -30,6 +30,7 @@ from mdmt.heads import Heads
 from mdmt.memory import Memory
 from mdmt.metrics import BETA, curve_stride
 from mdmt.model import Model, chunks, unit
+from mdmt.placement import send
 from mdmt.record import LogRow, Record
 from mdmt.tasks import Task
 
@@ -50,7 +51,7 @@ class Recorder:
         self.reference_features: dict[str, Tensor] = {}  # of each task's sample, right after it was learned
         self.snapshots: dict[str, Tensor] = {}
         self.step_log: list[LogRow] = []
-        self.step_stats: dict[str, float] = {}  # loss and gradient of the latest step
+        self.step_stats: dict[str, float] | None = {}  # loss and gradient of the latest step; None: not read yet
         self.again = False  # whether more data of an earlier task are being learned
         self.stream_length = 0  # tasks in all while a stream is run, else 0
 
@@ -96,8 +97,19 @@ class Recorder:
         """Log the step that is just over, one of `last` in its task, when it is one of those to log."""
         self.record.steps += 1
         if self.stream_length and ((step - 1) % log_stride(last) == 0 or step == last):
-            loss, total, norm = (self.step_stats.get(name, math.nan) for name in STATS)
-            self.step_log.append([len(self.heads.tasks), step, loss, total, self.record.seconds, norm])
+            self.step_log.append([len(self.heads.tasks), step, math.nan, math.nan, self.record.seconds, math.nan])
+            self.fill_log(step)
+
+    def fill_log(self, step: int) -> None:
+        """Write loss and gradient, once they are read, into the row of a step of the task being learned, if it has one."""
+        task = len(self.heads.tasks)
+        for row in reversed(self.step_log):
+            if row[0] != task or row[1] < step:
+                return
+            if row[1] == step and self.step_stats is not None:
+                loss, total, norm = (self.step_stats.get(name, math.nan) for name in STATS)
+                row[2:4], row[5] = [loss, total], norm
+                return
 
     def after_task(self, model: Model, memory: Memory, buffer_bytes: int = 0) -> None:
         """A row of accuracies and of drift; tasks learned together have one row, the last of them.
@@ -137,15 +149,16 @@ class Recorder:
         rows = self.heads.rows(task)
         if task.test is None or rows is None:
             return None
-        labels = rows[task.test.labels.to(rows.device)]
+        labels = send(rows[task.test.labels], model.flat.device)
         allowed = (model.only(rows), model.head_of_class >= 0)
-        right = torch.empty(2, len(labels), dtype=torch.bool)
+        right = torch.empty(2, len(labels), dtype=torch.bool, device=labels.device)
         with model.evaluating():
-            for index in chunks(task.test.inputs, model.flat.device):
-                scores = model.scores(model.features(task.inputs("test", index).to(model.flat.device)))
+            for part in chunks(task.test.inputs, model.flat.device):
+                inputs = self.heads.shelf.inputs(task, "test", torch.arange(part.start, part.stop))
+                scores = model.scores(model.features(inputs))
                 for which, mask in enumerate(allowed):
-                    right[which, index] = (best(scores, mask) == labels[index]).cpu()
-        given, free = (fraction(r, task.test.labels, self.per_class) for r in right)
+                    right[which, part] = best(scores, mask) == labels[part]
+        given, free = (fraction(r, task.test.labels, self.per_class) for r in right.cpu())
         return given, free
 
     def drift(self, name: str, model: Model) -> float | None:
@@ -172,9 +185,9 @@ class Recorder:
             taken[f"features.{number}.{after}"] = unit(features).half()
             taken[f"lengths.{number}.{after}"] = features.norm(dim=1)
             rows = self.heads.tasks[number].rows
-            taken[f"labels.{number}"] = rows[task.test.labels[sample].to(rows.device)]
+            taken[f"labels.{number}"] = rows[task.test.labels[sample]]
         weights = model.head.detach()
-        taken[f"head.0.{after}"] = weights[self.heads.tasks[0].rows].clone()
+        taken[f"head.0.{after}"] = weights[send(self.heads.tasks[0].rows, weights.device)].clone()
         if after == self.stream_length - 1:
             taken |= {"head": weights.clone(), "head_of_class": model.head_of_class.clone()}
         self.snapshots.update({name: value.cpu() for name, value in taken.items()})
@@ -194,7 +207,7 @@ class Recorder:
         for name, value in tensors.items():
             kind, _, rest = name.partition(".")
             if kind == "right_after":
-                self.reference_features[rest] = value
+                self.reference_features[rest] = value.to(self.heads.shelf.device)
             elif kind == "snapshots":
                 self.snapshots[rest] = value.cpu()
             else:

@@ -47,6 +47,7 @@ class Batch:
     labels: Tensor
     tasks: Tensor
     features: Tensor | None = None  # the representations F stored with those that come from the memory, which are first
+    known: tuple[Tensor, Tensor] | None = None  # labels and tasks on the processor, where the others are not
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -57,6 +58,13 @@ class Batch:
         columns = zip(*((b.inputs, b.labels, b.tasks) for b in batches), strict=True)
         inputs, labels, tasks = (torch.cat(column) for column in columns)
         return cls(inputs, labels, tasks, batches[0].features)
+
+    def on_processor(self, name: str) -> Tensor:
+        """Labels or tasks, to be looked at; without waiting for a device, where they came from the processor."""
+        if self.known is not None:
+            return self.known[0 if name == "labels" else 1]
+        column: Tensor = getattr(self, name)
+        return column.cpu()
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,10 @@ class Permutation:
     def __call__(self, inputs: Tensor) -> Tensor:
         """Apply it to a batch."""
         return inputs.flatten(1).index_select(1, self.order).view_as(inputs)
+
+    def to(self, device: torch.device) -> Permutation:
+        """The same for inputs on a device."""
+        return Permutation(self.order.to(device))
 
 
 class Task:

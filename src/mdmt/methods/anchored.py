@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from mdmt.methods.base import Buffer, Method, setting
@@ -52,4 +53,4 @@ def spread(values: Tensor) -> Tensor:
     """Values scaled to [0, 1] over the whole network; all equal: 0."""
     low, high = values.min(), values.max()
     width = high - low
-    return (values - low) / width if width > 0 else values.new_zeros(values.shape)
+    return (values - low) / torch.where(width > 0, width, 1.0)

@@ -80,12 +80,16 @@ class Buffer:
 
     `Buffer(like="params")` runs along the parameters and is padded with zeros when the head grows; `Buffer(3)` has shape (3,).
     `Buffer(..., when="x")` is there only where the setting x is neither 0 nor None nor false.
+    With `counts` it stays on the processor, for the method to look at without waiting for a device.
     """
 
-    def __init__(self, *shape: int, like: Literal["params"] | None = None, when: str | None = None) -> None:
+    def __init__(
+        self, *shape: int, like: Literal["params"] | None = None, when: str | None = None, counts: bool = False
+    ) -> None:
         self.shape = shape
         self.like = like
         self.when = when
+        self.counts = counts
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -261,9 +265,10 @@ class Method:
     def bind(self, learner: Host) -> None:
         """Belong to a learner whose model exists: the buffers take their shapes."""
         self.learner = learner
+        flat = self.model.flat
         for name, buffer in self.used_buffers().items():
-            flat = self.model.flat
-            setattr(self, name, torch.zeros_like(flat.data) if buffer.like else flat.data.new_zeros(buffer.shape))
+            shape = flat.shape if buffer.like else buffer.shape
+            setattr(self, name, torch.zeros(shape, dtype=flat.dtype, device=self._place(buffer)))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What it remembers, and how it was made."""
@@ -272,8 +277,12 @@ class Method:
 
     def load_state(self, tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
         """Take over what `state` gave."""
+        buffers = self.buffers()
         for name, value in tensors.items():
-            setattr(self, name, value)
+            setattr(self, name, value.to(self._place(buffers.get(name))))
+
+    def _place(self, buffer: Buffer | None) -> torch.device:
+        return torch.device("cpu") if buffer is not None and buffer.counts else self.model.flat.device
 
     @classmethod
     def buffers(cls) -> dict[str, Buffer]:

@@ -24,7 +24,7 @@ class RunningFisher(Anchored):
     window: int = setting(default=50, least=1)
     fisher = Buffer(like="params")
     squares = Buffer(like="params")
-    collected = Buffer()  # gradients of this task so far
+    collected = Buffer(counts=True)  # gradients of this task so far
 
     def begin_task(self) -> None:
         """Also start a new window."""

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdmt.methods.base import Method, setting
+from mdmt.placement import send
 from mdmt.tasks import Batch
 
 PIECE = 2**13  # columns whose copy in double precision stays in the cache
@@ -32,12 +33,12 @@ class GEM(Method):
         past = self.memory.by_task(before=len(self.learner.tasks), without=self.learner.current)
         every = self.grads(*past, batch)[1]
         rows, g = every[:-1], every[-1]
-        products = rows @ g
+        products = (rows @ g).cpu()
         if not bool((products < 0).any()) or not bool(products.isfinite().all()):  # what is not finite, `apply` finds
             return g
-        gram = gram_matrix(every)
+        gram = gram_matrix(every).cpu()  # the program is solved on the processor
         duals = solve(gram[:-1, :-1], gram[:-1, -1], self.margin)
-        return g + duals.to(g) @ rows
+        return g + send(duals.to(g.dtype), g.device) @ rows
 
 
 def gram_matrix(rows: Tensor) -> Tensor:
@@ -57,10 +58,10 @@ def solve(gram: Tensor, products: Tensor, margin: float) -> Tensor:
     """
     from scipy.optimize import nnls  # here, so that importing mdmt does not wait for it
 
-    values, vectors = np.linalg.eigh(gram.cpu().numpy())
+    values, vectors = np.linalg.eigh(gram.numpy())
     kept = values > values.max(initial=0.0) * len(values) * np.finfo(float).eps
     root: NDArray[np.float64] = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
-    shifted = products.cpu().numpy() + gram.cpu().numpy().sum(1) * margin
+    shifted = products.numpy() + gram.numpy().sum(1) * margin
     target = -(vectors[:, kept].T @ shifted) / np.sqrt(values[kept])
     duals = nnls(root, target)[0] if kept.any() else np.zeros(len(values))
     return torch.from_numpy(duals + margin)

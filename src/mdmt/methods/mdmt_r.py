@@ -20,6 +20,7 @@ from mdmt.losses import (
     two_level_angular_margin,
 )
 from mdmt.methods.base import Buffer, Rehearsal, setting
+from mdmt.placement import send
 from mdmt.tasks import Batch
 
 # What a reading says of who competes (with either head) and of the distance.
@@ -91,7 +92,9 @@ class MDMTR(Rehearsal):
         if not earlier:
             self.mean = self.model.flat.detach().clone()
         new = sorted(set(task.rows.tolist()).difference(*(known.rows.tolist() for known in earlier)))
-        self.mean[-self.model.head.numel() :].view_as(self.model.head)[new] = self.model.head.detach()[new]
+        rows = send(torch.tensor(new, dtype=torch.int64), self.mean.device)
+        mean = self.mean[-self.model.head.numel() :].view_as(self.model.head)
+        mean.index_copy_(0, rows, self.model.head.detach().index_select(0, rows))
         self.model.answering = self.mean
 
     def step(self, batch: Batch) -> None:

@@ -32,11 +32,10 @@ class MEGA(Rehearsal):
             return self.grad(batch)[1]
         (loss_ref, loss), rows = self.grads(reference, batch)
         r, g = rows.unbind()
-        if self.reading == "paper" and loss <= self.threshold:
-            return r
-        if self.form == "I":
-            return g + r * (loss_ref / loss.clamp_min(TINY))
-        return turned(g, r, loss, loss_ref)
+        balanced = g + r * (loss_ref / loss.clamp_min(TINY)) if self.form == "I" else turned(g, r, loss, loss_ref)
+        if self.reading == "code":
+            return balanced
+        return torch.where(loss <= self.threshold, r, balanced)  # chosen on the device, which nobody waits for
 
 
 def turned(g: Tensor, r: Tensor, loss: Tensor, loss_ref: Tensor) -> Tensor:
@@ -45,11 +44,10 @@ def turned(g: Tensor, r: Tensor, loss: Tensor, loss_ref: Tensor) -> Tensor:
     along = g / length
     across = r - (r @ along) * along
     width = across.norm()
-    if width <= 1e-5 * r.norm() or length <= TINY:
-        return g
+    parallel = (width <= 1e-5 * r.norm()) | (length <= TINY)
     angle = best_angle(torch.atan2(width, r @ along), loss, loss_ref)
     direction: Tensor = along * angle.cos() + across * (angle.sin() / width)
-    return direction * length
+    return torch.where(parallel, g, direction * length)
 
 
 def best_angle(phi: Tensor, loss: Tensor, loss_ref: Tensor) -> Tensor:
