@@ -12,6 +12,8 @@ from mdmt.experiments.config import folder_of
 from mdmt.experiments.measurements import steps_as_csv, steps_from_csv
 from mdmt.experiments.resolve import resolve
 from mdmt.published import published
+from mdmt.report import features
+from mdmt.report.page import charts_of
 from support.run_folders import leave
 
 ROOT = Path(__file__).parents[2]
@@ -200,3 +202,15 @@ def test_the_ablation_of_best_is_made_of_runs_on_held_out_tasks(tmp_path, measur
     record = {"command": "a command", "versions": {"cpu": "a fast one"}, "benchmarks": {"permuted-mnist": content}}
     (measured / "ablation.json").write_text(json.dumps(record))
     assert "| `average=0.5` | 93.00 ± 1.00 | +2.00 | 92.00 ± 1.00 | -3.00 |" in made(measured)["RESULTS.md"]
+
+
+def test_figures_3_5_and_6_are_drawn_from_the_one_seed_that_keeps_its_features(tmp_path):
+    for seed in (1234, 1235):
+        leave(tmp_path / "runs", "mdmt-r", seed)
+    results.collect(tmp_path / "runs", tmp_path / "results")
+    (study,) = results.read_results(tmp_path / "results")
+    (line,) = charts_of(study)["fig3a"].series
+    assert line.x.tolist() == [1, 2, 3]
+    run = features.first_run(study.entries[0])
+    assert list(features.groups_by_task(run)) == ["task 1", "task 2", "task 3"]
+    assert list(features.groups_by_time(run)) == ["after task 1", "after task 2", "after task 3"]

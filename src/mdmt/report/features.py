@@ -57,14 +57,14 @@ def angles_to_own_centre(snapshots: Snapshots, after: int) -> Array:
 
 
 def angles(study: Study) -> Chart | None:
-    """Fig. 3a of every method, over the samples of all its seeds; None without any snapshots."""
+    """Fig. 3a of every method, over the samples of those of its seeds that have snapshots; None without any."""
     series = []
     for entry in study.entries:
         numbers: list[float] = []
         percentiles: list[Array] = []
         for after in range(study.tasks):
-            samples = [angles_to_own_centre(run.snapshots, after) for run in entry.runs]
-            if all(len(sample) for sample in samples):
+            samples = [angles_to_own_centre(run.snapshots, after) for run in entry.runs if run.snapshots]
+            if samples and all(len(sample) for sample in samples):
                 numbers.append(after + 1.0)
                 percentiles.append(np.percentile(np.concatenate(samples), [10, 50, 90]))
         if numbers:
