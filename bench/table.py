@@ -13,6 +13,7 @@ TITLES = {
     "checkpoint": "Checkpoints",
     "startup": "Start-up",
     "growth": "Growth",
+    "scale": "Many runs",
 }
 
 
