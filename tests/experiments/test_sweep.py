@@ -9,7 +9,7 @@ from mdmt.experiments.config import folder_of
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.store import RunFolder
 from mdmt.experiments.sweep import sweep
-from mdmt.experiments.workers import Event, Outcome
+from mdmt.experiments.workers import Event, Outcome, Processes, _Run, process_count
 from support.run_folders import leave
 
 
@@ -95,3 +95,46 @@ def test_data_that_is_missing_is_a_mistake_before_any_run(tmp_path):
     with pytest.raises(Mistake, match="cifar100 is not in"):
         list(sweep([config], tmp_path, workers))
     assert workers.started == []
+
+
+def test_runs_share_the_graphics_cards_of_a_machine_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 7")
+    workers = Processes(tmp_path, device="cuda")
+    assert workers.slots == 2
+    assert Processes(tmp_path, 6, device="cuda").slots == 6
+    seen = []
+    for number in range(4):
+        seen.append(workers._free_card())
+        workers.running[number] = _Run(None, None, seen[-1])
+    assert seen == ["4", "7", "4", "7"]
+    del workers.running[1]
+    assert workers._free_card() == "7"
+    assert Processes(tmp_path, 2, device="cuda:4")._free_card() is None  # a card that was named stays it
+    assert Processes(tmp_path, 2)._free_card() is None
+    assert process_count("auto", cards=3) == 3
+
+
+def test_a_run_sees_the_card_it_was_given(tmp_path, monkeypatch):
+    given = []
+
+    class Recorded:
+        def Pipe(self, duplex):
+            return Half(), Half()
+
+        def Process(self, target, args, daemon):
+            given.append(args[-1]["CUDA_VISIBLE_DEVICES"])
+            return Half()
+
+    class Half:
+        def close(self):
+            pass
+
+        start = close
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr("mdmt.experiments.workers._start_server", lambda: None)
+    workers = Processes(tmp_path, device="cuda")
+    workers.context = Recorded()
+    for seed in range(3):
+        workers.start(resolve("permuted-digits", "van", seed=seed))
+    assert given == ["0", "1", "0"]

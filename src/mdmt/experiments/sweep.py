@@ -51,7 +51,8 @@ def sweep(
             workers.stop()
         return
     if isinstance(workers, (int, str)):
-        workers = Processes(out, workers, threads=queue[0].threads, fresh=fresh, every=every)
+        first = queue[0]
+        workers = Processes(out, workers, threads=first.threads, device=first.device, fresh=fresh, every=every)
     running = 0
     try:
         with _terminable():

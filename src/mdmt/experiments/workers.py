@@ -74,13 +74,15 @@ class _Run:
 
     config: RunConfig
     process: BaseProcess
+    card: str | None = None  # the graphics card it sees
     outcome: Outcome | None = None
 
 
 class Processes:
     """Workers that are processes of this machine, a new one for each run: memory does not grow with their number.
 
-    They are forked from a process that has loaded torch and done nothing else.
+    They are forked from a process that has loaded torch and done nothing else. Where the runs want a graphics card,
+    each sees one card alone: that with the fewest runs.
     """
 
     def __init__(
@@ -89,10 +91,12 @@ class Processes:
         count: int | Literal["auto"] = "auto",
         *,
         threads: int = 1,
+        device: str = "cpu",
         fresh: bool = False,
         every: int | str | None = None,
     ) -> None:
-        self.slots = process_count(count, threads)
+        self.cards = visible_cards() if device == "cuda" else []
+        self.slots = process_count(count, threads, len(self.cards) or None)
         self.arguments = (str(out), fresh, every)
         self.running: dict[Connection, _Run] = {}
         self.context = get_context("forkserver")
@@ -102,12 +106,17 @@ class Processes:
         """Begin a run in a process of its own."""
         _start_server()
         ours, theirs = self.context.Pipe(duplex=False)
-        process = self.context.Process(
-            target=_work, args=(theirs, config, *self.arguments, dict(os.environ)), daemon=True
-        )
+        card = self._free_card()
+        environment = {**os.environ, **({} if card is None else {"CUDA_VISIBLE_DEVICES": card})}
+        process = self.context.Process(target=_work, args=(theirs, config, *self.arguments, environment), daemon=True)
         process.start()
         theirs.close()  # so that the pipe ends when the process does
-        self.running[ours] = _Run(config, process)
+        self.running[ours] = _Run(config, process, card)
+
+    def _free_card(self) -> str | None:
+        """The card with the fewest runs; None where no card is wanted."""
+        busy = [run.card for run in self.running.values()]
+        return min(self.cards, key=busy.count, default=None)
 
     def next(self) -> Event | Outcome:
         """Wait for a message of any process; the outcome of a run when its process has exited."""
@@ -144,10 +153,22 @@ class Processes:
         self.running.clear()
 
 
-def process_count(count: int | Literal["auto"], threads: int = 1) -> int:
-    """How many processes: with `auto`, as many as the cores have room for."""
+def visible_cards() -> list[str]:
+    """The graphics cards that this process sees, as CUDA_VISIBLE_DEVICES names them."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        return [card.strip() for card in given.split(",") if card.strip()]
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def process_count(count: int | Literal["auto"], threads: int = 1, cards: int | None = None) -> int:
+    """How many processes: with `auto`, as many as the cores have room for, and one a graphics card where they want one."""
     if count != "auto":
         return count
+    if cards is not None:
+        return cards
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // threads)
 
