@@ -2,8 +2,8 @@
 
     python bench/speed.py [--only PART ...]
 
-Parts: steps, resnet, evaluation, checkpoint, startup, growth, scale. Contestants take turns (`timing.py`); one thread. A step
-of ours is `Learner.step` with the reading of its mini-batch, in the middle of a task with a full memory.
+Parts: steps, resnet, evaluation, checkpoint, startup, growth, scale, ranks. Contestants take turns (`timing.py`); one thread.
+A step of ours is `Learner.step` with the reading of its mini-batch, in the middle of a task with a full memory.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import bare
 import growth
 import mdmt
 import scale
+import two_ranks
 from ours import Running, examples
 from table import write
 from timing import Peer, block_of, milliseconds, race, ratio
@@ -157,7 +158,7 @@ def startup() -> Iterator[Row]:
 
 PARTS = {
     "steps": steps, "resnet": resnet, "evaluation": evaluation, "checkpoint": checkpoint, "startup": startup,
-    "growth": growth.rows, "scale": scale.rows,
+    "growth": growth.rows, "scale": scale.rows, "ranks": two_ranks.rows,
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -93,18 +94,23 @@ def normalise(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tens
     return result
 
 
+@lru_cache(maxsize=64)
+def _shares(count: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The share of each rank in so many samples, as a column; kept, so that no step waits for a copy to the device."""
+    parts = [share(count, rank) for rank in range(size)]
+    return torch.tensor([[(part.stop - part.start) / count] for part in parts], dtype=dtype, device=device)
+
+
 class _Normalise(torch.autograd.Function):
     """Batch norm over the ranks; torch's own such layer does not run on a processor."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        others = [dimension for dimension in range(x.ndim) if dimension != 1]
-        variance, mean = torch.var_mean(x.to(weight.dtype), others, correction=0)
+        mean, variance = torch.batch_norm_update_stats(x.to(weight.dtype), None, None, 0.0)
         of_ranks = mean.new_zeros(ranks.size(), 2, len(mean))
         of_ranks[ranks.rank()] = torch.stack([mean, variance])
         means, variances = ranks.sum_(of_ranks).unbind(1)
-        counts = [share(_passing, rank) for rank in range(ranks.size())]
-        shares = mean.new_tensor([[(own.stop - own.start) / _passing] for own in counts])
+        shares = _shares(_passing, ranks.size(), mean.dtype, mean.device)
         mean = (shares * means).sum(0)
         variance = (shares * (variances + (means - mean).square())).sum(0)  # no difference of large numbers
         ctx.save_for_backward(x, weight, mean, variance)
@@ -116,14 +122,21 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, of_out: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         x, weight, mean, variance = ctx.saved_tensors
-        as_fixed = (of_out, x, weight, mean, variance, None, None, False, ctx.eps, [True, True, True])
-        of_x, of_weight, of_bias = _batch_norm_backward(*as_fixed)  # as if the statistics were constants
+        fixed = (
+            mean,
+            variance,
+            None,
+            None,
+            False,
+            ctx.eps,
+        )  # sums alone, which do not ask where the statistics come from
+        _, of_weight, of_bias = _batch_norm_backward(of_out, x, weight, *fixed, [False, True, True])
         by_weight, by_bias = ranks.sum_(torch.stack([of_weight, of_bias])) / ctx.count
-        inverse = (variance + ctx.eps).rsqrt()
-        shape = [1, -1] + [1] * (x.ndim - 2)
-        offset = (weight * inverse * by_bias).view(shape)
-        slope = (weight * inverse.square() * by_weight).view(shape)
-        of_x = of_x - torch.addcmul(offset, x - mean.view(shape), slope).to(of_x.dtype)
+        slope = weight * (variance + ctx.eps).rsqrt()
+        # slope * (of_out - by_bias - x normalised * by_weight), by torch's quickest kernel for a channel's factor and shift
+        nothing = torch.zeros_like(mean)
+        of_x = functional.batch_norm(of_out, nothing, torch.ones_like(mean), slope, -slope * by_bias, eps=0.0)
+        of_x += functional.batch_norm(x, mean, variance, -slope * by_weight, nothing, eps=ctx.eps)
         return of_x, of_weight, of_bias, None
 
 

@@ -347,8 +347,8 @@ def count_features(backbone: nn.Module, example: Tensor) -> int:
 
 
 def chunks(inputs: Tensor | RowView, device: torch.device) -> Iterator[slice]:
-    """Inputs in pieces of a size that is quick on a device, and fits."""
-    size = max(1, CHUNK.get(device.type, LARGE) // math.prod(inputs.shape[1:]))
+    """Inputs in pieces of a size that is quick on a device, and fits; several ranks share each of them."""
+    size = max(1, CHUNK.get(device.type, LARGE) // math.prod(inputs.shape[1:])) * ranks.size()
     yield from (slice(start, min(start + size, len(inputs))) for start in range(0, len(inputs), size))
 
 
