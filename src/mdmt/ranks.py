@@ -92,7 +92,8 @@ def group() -> Iterator[None]:
     backend = "gloo"
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
-        torch.cuda.set_device(local_rank())
+        if local_rank() < torch.cuda.device_count():  # else it may still learn on the processor
+            torch.cuda.set_device(local_rank())
     with _losses():
         dist.init_process_group(backend, timeout=PATIENCE)
         _group.steps = dist.new_group(timeout=SILENCE)
