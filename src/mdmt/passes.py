@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 import mdmt.divided as divided
-import mdmt.ranks as ranks
 from mdmt.losses import Slopes
 from mdmt.model import Model, lengths
+
+Line = Sequence[Tensor | None]  # where the gradient of each weight goes; None: somewhere new
 
 
 class Pass:
@@ -30,74 +31,73 @@ class Pass:
         with torch.no_grad():
             self.features = model.features(inputs, self.tape)
 
-    def back(self, scores: Tensor, slopes: Slopes, rows: Tensor) -> list[Tensor]:
-        """The mean loss of each batch; the gradient of each goes into a row, or that of their sum into a single one."""
-        groups = self._groups(rows)
-        lines = [self.model.views(row) for row in rows]
-        heads = [line[-1] for line in lines]
+    def back(self, scores: Tensor, slopes: Slopes, lines: Sequence[Line]) -> tuple[list[Tensor], list[list[Tensor]]]:
+        """The mean loss of each batch, and the gradient of each, or of their sum where there is but one line."""
+        groups = self._groups(len(lines))
         with torch.no_grad():
             through = through_cosines if self.model.cosine else through_linear
-            of_features = through(self.model.head, self.features, scores, slopes.of_scores, groups, heads)
+            places = [line[-1] for line in lines]
+            of_features, heads = through(self.model.head, self.features, scores, slopes.of_scores, groups, places)
             if slopes.of_features is not None:
                 of_features[: len(slopes.of_features)] += slopes.of_features
-            self._pull_back(of_features, groups, [line[:-1] for line in lines])
-            ranks.mean_(rows)
-            return [part.sum() / len(part) for part in apart(slopes.losses, self.sizes)]
+            layers = self._pull_back(of_features, groups, [line[:-1] for line in lines])
+            losses = [part.sum() / len(part) for part in apart(slopes.losses, self.sizes)]
+        return losses, [[*layer, head] for layer, head in zip(layers, heads, strict=True)]
 
     def parts(self) -> Sequence[Tensor]:
         """The features of each batch, for a loss of its own that autograd follows."""
         return [part.requires_grad_() for part in self.features.split(list(self.sizes))]
 
-    def back_from(self, losses: Sequence[Tensor], parts: Sequence[Tensor], rows: Tensor) -> None:
+    def back_from(self, losses: Sequence[Tensor], parts: Sequence[Tensor], lines: Sequence[Sequence[Tensor]]) -> None:
         """As `back`, from the loss of each of the parts, by autograd as far as the features."""
-        lines = [self.model.views(row) for row in rows]
-        whole = [torch.stack(list(losses)).sum()] if len(rows) < len(losses) else losses
+        whole = [torch.stack(list(losses)).sum()] if len(lines) < len(losses) else losses
         of_features: list[Tensor] = []
         for loss, line in zip(whole, lines, strict=True):
-            leaves = parts if len(rows) < len(losses) else [parts[len(of_features)]]
+            leaves = parts if len(lines) < len(losses) else [parts[len(of_features)]]
             *found, of_head = torch.autograd.grad(loss, [*leaves, self.model.head], materialize_grads=True)
             of_features += found
             with torch.no_grad():
                 line[-1].copy_(of_head)
         with torch.no_grad():
-            self._pull_back(joined(of_features), self._groups(rows), [line[:-1] for line in lines])
-            ranks.mean_(rows)
+            self._pull_back(joined(of_features), self._groups(len(lines)), [line[:-1] for line in lines])
 
-    def _groups(self, rows: Tensor) -> Sequence[int]:
-        """How many samples share a row of the gradient."""
-        return self.sizes if len(rows) == len(self.sizes) else [len(self.features)]
+    def _groups(self, lines: int) -> Sequence[int]:
+        """How many samples share a gradient."""
+        return self.sizes if lines == len(self.sizes) else [len(self.features)]
 
-    def _pull_back(self, of_features: Tensor, sizes: Sequence[int], layers: Sequence[Sequence[Tensor]]) -> None:
+    def _pull_back(self, of_features: Tensor, sizes: Sequence[int], layers: Sequence[Line]) -> list[list[Tensor]]:
         if self.model.divides(len(of_features)):  # the tape is that of the own part
             of_features = divided.own_rows(of_features)
             sizes = divided.own_sizes(sizes)
-        self.model.backbone.pull_back(self.tape, of_features, sizes, layers)  # type: ignore[operator]
+        return self.model.backbone.pull_back(self.tape, of_features, sizes, layers)  # type: ignore[operator, no-any-return]
 
 
 def through_linear(
-    head: Tensor, features: Tensor, _: Tensor, slopes: Tensor, groups: Sequence[int], into: Sequence[Tensor]
-) -> Tensor:
+    head: Tensor, features: Tensor, _: Tensor, slopes: Tensor, groups: Sequence[int], into: Line
+) -> tuple[Tensor, list[Tensor]]:
     """From the slopes in W x + b to those in the features, and to the head's, group by group."""
-    for line, of_scores, x in zip(into, apart(slopes, groups), apart(features, groups), strict=True):
-        torch.mm(of_scores.T, x, out=line[:, :-1])
-        torch.sum(of_scores, 0, out=line[:, -1])
-    return slopes @ head[:, :-1]
+    heads = [
+        torch.cat([torch.mm(of_scores.T, x), of_scores.sum(0)[:, None]], 1, out=place)
+        for place, of_scores, x in zip(into, apart(slopes, groups), apart(features, groups), strict=True)
+    ]
+    return slopes @ head[:, :-1], heads
 
 
 def through_cosines(
-    head: Tensor, features: Tensor, cosines: Tensor, slopes: Tensor, groups: Sequence[int], into: Sequence[Tensor]
-) -> Tensor:
+    head: Tensor, features: Tensor, cosines: Tensor, slopes: Tensor, groups: Sequence[int], into: Line
+) -> tuple[Tensor, list[Tensor]]:
     """The same for cosines: d cos(x, w) / dx = (w / |w| - cos x / |x|) / |x|, and likewise in w."""
     weight = head[:, :-1]
     of_x, of_w = lengths(features), lengths(weight)
     along = slopes * cosines
     products = slopes / (of_x * of_w.T)
+    heads = []
     columns = (apart(products, groups), apart(features, groups), apart(along, groups))
-    for line, of_product, x, part in zip(into, *columns, strict=True):
-        torch.mm(of_product.T, x, out=line[:, :-1])
-        line[:, :-1].addcmul_(weight, part.sum(0)[:, None] / of_w.square(), value=-1)
-        line[:, -1] = 0
-    return torch.mm(products, weight).addcmul_(features, along.sum(1, keepdim=True) / of_x.square(), value=-1)
+    for place, of_product, x, part in zip(into, *columns, strict=True):
+        found = torch.mm(of_product.T, x).addcmul_(weight, part.sum(0)[:, None] / of_w.square(), value=-1)
+        heads.append(torch.cat([found, torch.zeros_like(of_w)], 1, out=place))
+    of_features = torch.mm(products, weight).addcmul_(features, along.sum(1, keepdim=True) / of_x.square(), value=-1)
+    return of_features, heads
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ from typing import Any
 
 import mdmt.benchmarks as benchmarks
 import mdmt.memory as memory
-from mdmt.arguments import device_of, precision_of
+from mdmt.arguments import compile_of, device_of, precision_of
 from mdmt.augment import check as check_augmentation
 from mdmt.data.fetch import fetch_weights
 from mdmt.data.sources import IMAGENET_RESNET18, locate
@@ -34,6 +34,7 @@ def resolve(
     threads: int = 1,
     device: str = "cpu",
     precision: str = "fp32",
+    compile: bool = False,
     data: str | None = None,
     image_size: int | None = None,
     subset: int | None = None,
@@ -99,6 +100,7 @@ def resolve(
         threads=threads,
         device=str(place),
         precision=precision_of(precision, place),
+        compile=compile_of(compile),
         keep_model=keep_model,
         label=label_of(name, own if chosen == USUAL else {**own, "preset": chosen}),
     )

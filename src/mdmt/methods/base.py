@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, Protocol, dataclass_transform, get_args, get_origin, get_type_hints, overload
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+import mdmt.ranks as ranks
+from mdmt.compiling import compiled
 from mdmt.errors import Mistake
 from mdmt.heads import Heads, LearnedTask
 from mdmt.losses import NEVER, Slopes, cross_domain_softmax, cross_entropy_slopes
 from mdmt.memory import Memory
 from mdmt.model import Model
-from mdmt.passes import Pass, sample_weights
+from mdmt.passes import Line, Pass, sample_weights
 from mdmt.tasks import Batch, Stream, Task
 
 
@@ -44,6 +48,9 @@ class Host(Protocol):
     @property
     def share_of_task(self) -> float:
         """How much of the task was learned when this step began: from 0 to just below 1."""
+
+    def compiles(self, sizes: tuple[int, ...]) -> bool:
+        """Whether batches of these sizes pass through compiled code."""
 
     def apply(self, gradient: Tensor) -> None:
         """One step of the optimiser against a gradient."""
@@ -166,10 +173,18 @@ class Method:
             scores, batch.labels, self.heads(batch), self.model.head_of_class, competitors="own", reduction="none"
         )
 
-    def slopes(self, features: Tensor, scores: Tensor, batch: Batch, weights: Tensor) -> Slopes | None:
-        """`loss` with the slopes of its weighted sum, by hand; None: autograd has to find them."""
-        if type(self).loss is not Method.loss or self.model.cosine:
-            return None
+    @property
+    def has_slopes(self) -> bool:
+        """Whether `slopes` gives those of `loss`: not where a subclass has a loss of its own."""
+        return type(self).loss is Method.loss and not self.model.cosine
+
+    @property
+    def slopes_are_formulas(self) -> bool:
+        """Whether `slopes` asks autograd nothing, and so can be compiled."""
+        return True
+
+    def slopes(self, features: Tensor, scores: Tensor, batch: Batch, weights: Tensor) -> Slopes:
+        """`loss` with the slopes of its weighted sum, by hand, where the network goes back by hand too."""
         if not self.model.undivided:
             scores = scores.masked_fill(self.model.head_of_class != self.heads(batch)[:, None], NEVER)
         return cross_entropy_slopes(scores, batch.labels, weights)
@@ -246,18 +261,38 @@ class Method:
     def _by_hand(self, batches: Sequence[Batch], rows: Tensor) -> list[Tensor]:
         """The loss of each batch; the gradient of each is written to a row, or that of their sum to a single one."""
         whole = batches[0] if len(batches) == 1 else Batch.joined(batches)
-        sizes = [len(batch) for batch in batches]
-        together = Pass(self.model, whole.inputs, sizes)
-        if all(batch.features is None for batch in batches[1:]):
-            with torch.no_grad():
-                scores = self.model.scores(together.features)
-                weights = sample_weights(tuple(sizes), rows.dtype, rows.device)
-                slopes = self.slopes(together.features, scores, whole, weights)
-            if slopes is not None:
-                return together.back(scores, slopes, rows)
+        sizes = tuple(len(batch) for batch in batches)
+        lines = [self.model.views(row) for row in rows]
+        weights = sample_weights(sizes, rows.dtype, rows.device)
+        if any(batch.features is not None for batch in batches[1:]) or not self.has_slopes:
+            losses = self._by_autograd(batches, whole.inputs, lines)
+        elif self.slopes_are_formulas and self.learner.compiles(sizes):
+            losses, found = self._compiled(whole, sizes, weights, [[None] * len(line) for line in lines])
+            for place, gradient in zip(chain(*lines), chain(*found), strict=True):
+                place.copy_(gradient)
+        else:
+            losses, _ = self._by_slopes(whole, sizes, weights, lines)
+        ranks.mean_(rows)
+        return losses
+
+    def _by_slopes(
+        self, batch: Batch, sizes: tuple[int, ...], weights: Tensor, lines: Sequence[Line]
+    ) -> tuple[list[Tensor], list[list[Tensor]]]:
+        """The loss of each of the joined batches, and their gradients: products and what lies between them."""
+        with torch.no_grad():
+            together = Pass(self.model, batch.inputs, sizes)
+            scores = self.model.scores(together.features)
+            return together.back(scores, self.slopes(together.features, scores, batch, weights), lines)
+
+    @cached_property
+    def _compiled(self) -> Callable[..., tuple[list[Tensor], list[list[Tensor]]]]:
+        return compiled(self._by_slopes)
+
+    def _by_autograd(self, batches: Sequence[Batch], inputs: Tensor, lines: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        together = Pass(self.model, inputs, [len(batch) for batch in batches])
         parts = together.parts()
         losses = [self._mean(part, batch) for part, batch in zip(parts, batches, strict=True)]
-        together.back_from(losses, parts, rows)
+        together.back_from(losses, parts, lines)
         return [loss.detach() for loss in losses]
 
     # What the learner calls.

@@ -152,11 +152,19 @@ class MDMTR(Rehearsal):
             scores, batch.labels, heads, owner, competitors=self.competitors, reduction="none", **margins
         )
 
-    def slopes(self, features: Tensor, scores: Tensor, batch: Batch, weights: Tensor) -> Slopes | None:
+    @property
+    def has_slopes(self) -> bool:
+        """Whatever the heads; a loss of a subclass's own has none."""
+        return type(self).loss is MDMTR.loss
+
+    @property
+    def slopes_are_formulas(self) -> bool:
+        """Where one head has all rows."""
+        return self.head == "cosine" and self._one_head and type(self).margin_loss is MDMTR.margin_loss
+
+    def slopes(self, features: Tensor, scores: Tensor, batch: Batch, weights: Tensor) -> Slopes:
         """By hand where one head has all rows; elsewhere autograd finds those of the margins, in the scores alone."""
-        if type(self).loss is not MDMTR.loss:
-            return None
-        if self.head == "cosine" and self._one_head and type(self).margin_loss is MDMTR.margin_loss:
+        if self.slopes_are_formulas:
             found = angular_margin_slopes(scores, batch.labels, weights, margin=self.class_margin, scale=self.scale)
         else:
             with torch.enable_grad():

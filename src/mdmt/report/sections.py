@@ -219,7 +219,8 @@ def _options(study: Study) -> list[str]:
         "--device": config.device if config.device != "cpu" else None,
         "--precision": config.precision if config.precision != "fp32" else None,
     }
-    return [text for name, value in values.items() if value is not None for text in (name, str(value))]
+    given = [text for name, value in values.items() if value is not None for text in (name, str(value))]
+    return [*given, "--compile"] if config.compile else given
 
 
 def spans(seeds: list[int]) -> list[tuple[int, int]]:
