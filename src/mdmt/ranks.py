@@ -104,7 +104,9 @@ def group() -> Iterator[None]:
         with _losses():
             dist.destroy_process_group()  # after an error the others may be gone: the end of the process does it
     finally:
-        _group.__init__()  # type: ignore[misc]
+        _group.rank = 0
+        _group.size = 1
+        _group.steps = None
 
 
 def local_rank() -> int:
