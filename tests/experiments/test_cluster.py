@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,33 @@ def test_a_cluster_that_does_not_answer(address, told, tmp_path, capsys):
     assert not (tmp_path / "runs").exists()
     assert main([*command, "--cluster", place, "--workers", "2"]) == 2
     assert "a cluster decides itself" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("says", "told"), [(None, "nobody answers there (timed out)"), (b"HTTP/1.1 400", "what answers there is not Ray")]
+)
+def test_something_else_listens_there(says, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("mdmt.experiments.cluster.ANSWER", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def answer():
+            line, _ = other.accept()
+            with line:
+                line.recv(100)
+                if says is None:
+                    line.recv(100)  # until the other side goes
+                else:
+                    line.sendall(says)
+
+        talk = threading.Thread(target=answer)
+        talk.start()
+        place = f"127.0.0.1:{other.getsockname()[1]}"
+        out = tmp_path / "runs"
+        assert (
+            main(["compare", "--methods", "van", "--tasks", "2", "--out", str(out), "--cluster", place, "--quiet"]) == 2
+        )
+        talk.join()
+    error = capsys.readouterr().err
+    assert f"--cluster {place}: {told}" in error
+    assert error.count("\n") == 1
+    assert not out.exists()

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 RETRIES = 3  # how often a run whose process or machine died is started again
 ANSWER = 5.0  # seconds that a cluster has to answer
+# The first words of HTTP/2, which Ray speaks, and empty settings; who understands them answers with settings of its own.
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+SETTINGS = 4  # the kind of that answer, its fourth byte
 
 
 class Mailbox:
@@ -175,11 +178,17 @@ def _connect(address: str) -> Any:
 
 
 def _check_answer(address: str) -> None:
-    """Refuse an address that is none, or at which nobody listens: Ray itself would wait for minutes."""
+    """Refuse an address that is none, or at which nobody listens or something else does: Ray itself would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         raise Mistake(f"--cluster {address}: must be auto or HOST:PORT")
     try:
-        socket.create_connection((host, int(port)), timeout=ANSWER).close()
+        with socket.create_connection((host, int(port)), timeout=ANSWER) as line:
+            line.sendall(GREETING)
+            answer = line.recv(9)
     except OSError as error:
         raise Mistake(f"--cluster {address}: nobody answers there ({error})") from None
+    if len(answer) < 4 or answer[3] != SETTINGS:
+        raise Mistake(
+            f"--cluster {address}: what answers there is not Ray; its port is 6379 unless it was given another"
+        )
