@@ -52,19 +52,31 @@ def tasks() -> list[Row]:
 
 
 def stored() -> list[Row]:
-    """Drawing 256 of so many examples of 784 bytes."""
-    blocks: dict[int, Block] = {}
-    sizes = {}
-    for count in (10**3, 10**4, 10**5, 10**6):
-        memory = Reservoir(count)
-        memory.seed(1)
-        inputs = torch.randint(0, 256, (1000, 784), dtype=torch.uint8).repeat(count // 1000, 1)
-        labels = torch.zeros(count, dtype=torch.int64)
-        tensors = {"inputs": inputs, "labels": labels, "tasks": labels.clone(), "available": torch.arange(count)}
-        memory.load_state(tensors, {"state": {**memory.state()[1]["state"], "count": count}})
-        blocks[count] = block_of(lambda memory=memory: memory.sample(256))
-        sizes[count] = sum(memory.bytes.values()) / 1e6
-    return compared("draw 256 of", blocks, sizes)
+    """Choosing 256 of so many examples of 784 bytes, drawing them, and a step of ER that does, 10 + 256."""
+    memories = {count: full_memory(count) for count in (10**3, 10**4, 10**5, 10**6)}
+    sizes = {count: sum(memory.bytes.values()) / 1e6 for count, memory in memories.items()}
+    runs = {}
+    for count, memory in memories.items():
+        runs[count] = Running(mdmt.ER(reference_batch=256))
+        runs[count].learner.memory = memory
+    choices = {n: block_of(lambda memory=memory: memory.choose(256)) for n, memory in memories.items()}
+    draws = {n: block_of(lambda memory=memory: memory.sample(256)) for n, memory in memories.items()}
+    return [
+        *compared("choose 256 of", choices, sizes),
+        *compared("draw 256 of", draws, sizes),
+        *compared("er, step with stored", {n: block_of(run) for n, run in runs.items()}, sizes),
+    ]
+
+
+def full_memory(count: int) -> Reservoir:
+    """So many examples, in the middle of a stream in which few new ones enter."""
+    memory = Reservoir(count)
+    memory.seed(1)
+    inputs = torch.randint(0, 256, (1000, 784), dtype=torch.uint8).repeat(count // 1000, 1)
+    labels = torch.zeros(count, dtype=torch.int64)
+    tensors = {"inputs": inputs, "labels": labels, "tasks": labels.clone(), "available": torch.arange(count)}
+    memory.load_state(tensors, {"state": {**memory.state()[1]["state"], "count": 1000 * count}})
+    return memory
 
 
 def classes() -> list[Row]:

@@ -73,12 +73,15 @@ class Memory:
         """`count` different examples at random, all of them when there are no more, None when there are none."""
         if not len(self.available):
             return None
-        slots = self.available
-        if count < len(slots):
-            picked = self.generator.choice(len(self.available), count, replace=False, shuffle=False)
-            slots = slots[torch.from_numpy(picked)]
-        batch = self.take(slots)
+        batch = self.take(self.choose(count))
         return replace(batch, inputs=augment(self.augment, batch.inputs, self.generator))
+
+    def choose(self, count: int) -> Tensor:
+        """The slots of `count` different examples at random, or of all."""
+        if count >= len(self.available):
+            return self.available
+        picked = self.generator.choice(len(self.available), count, replace=False, shuffle=False)
+        return self.available[torch.from_numpy(picked)]
 
     def take(self, slots: Tensor) -> Batch:
         """The examples in these slots."""
