@@ -39,6 +39,7 @@ from mdmt.methods.base import Method
 from mdmt.model import Model, Normalisation, Optimiser, count_features
 from mdmt.predictions import Predictor
 from mdmt.progress import step_bar
+from mdmt.randomness import Randomness
 from mdmt.record import Record
 from mdmt.recorder import Recorder
 from mdmt.tasks import Batch, HeadKind, Stream, Task
@@ -132,7 +133,7 @@ class Learner(Predictor):
         self.step_in_task = 0  # steps of that task that are over
         self.losses: list[Tensor] = []  # of this step, not yet checked
         self.last_checkpoint = ""  # its place and folder, in words
-        self.random = torch.Generator().manual_seed(seed).get_state()  # what a user's dropout reads
+        self.randomness = Randomness(seed, self.device)  # what a user's dropout reads
 
     # Learning.
 
@@ -389,9 +390,9 @@ class Learner(Predictor):
 
     def state(self) -> checkpoints.State:
         """What is the learner's own, its parts aside: settings, position, random state."""
-        tensors = {"random": self.random if self.task is None else torch.get_rng_state()}
+        tensors = self.randomness.state()
         if self.normalisation.mean is not None:
-            tensors["mean"] = self.normalisation.mean
+            tensors = {**tensors, "mean": self.normalisation.mean}
         settings = {
             "lr": self.optimiser.lr, "batch": self.batch, "epochs": self.epochs, "optimiser": self.optimiser.name,
             "optimiser_arguments": self.optimiser.arguments, "heads": self.heads.kind,
@@ -415,7 +416,7 @@ class Learner(Predictor):
         self._build(example, 1, channels_last=about["channels_last"])
         for name, part in self.parts().items():
             part.load_state(*states[name])
-        self.random = tensors["random"]
+        self.randomness.load_state(tensors)
         self.task_name = about["open"]
         self.again = about.get("more", False)
         self.step_in_task = about["done"]
@@ -539,12 +540,10 @@ class Learner(Predictor):
     def _learning(self, task: Task) -> Iterator[None]:
         """Training mode, and torch's global generator is ours; afterwards it is the caller's again."""
         self.task = task
-        with torch.random.fork_rng(devices=[]), self.model.training():
-            torch.set_rng_state(self.random)
+        with self.randomness.drawn(), self.model.training():
             try:
                 yield
             finally:
-                self.random = torch.get_rng_state()
                 self.task = None
 
     def _check_losses(self) -> None:
