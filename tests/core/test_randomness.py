@@ -33,7 +33,7 @@ def test_both_generators_are_seeded_go_on_and_are_given_back(monkeypatch):
     usual = torch.Generator
     monkeypatch.setattr(torch.cuda, "get_rng_state", cards.get_rng_state)
     monkeypatch.setattr(torch.cuda, "set_rng_state", cards.set_rng_state)
-    monkeypatch.setattr(randomness.torch, "Generator", lambda device: usual("cpu"))
+    monkeypatch.setattr(randomness.torch, "Generator", lambda device="cpu": usual("cpu"))
     card = torch.device("cuda:1")
     ours, again = Randomness(5, card), Randomness(5, card)
     torch.manual_seed(1)
