@@ -156,7 +156,7 @@ class Learner(Predictor):
         `progress` shows on stderr how far it is. A task may be given as (name, x, y) or (name, x, y, (x, y) to test on).
         """
         task = task_of(task)
-        if progress:
+        if progress and ranks.rank() == 0:
             with step_bar(task.name, self.steps_of(task)) as show:
                 self.learn(task, more=more, earlier=earlier, on_step=_both(show, on_step), checkpoint=checkpoint)
             return

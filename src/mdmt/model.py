@@ -151,6 +151,11 @@ class Model:
         """Whether so many samples pass in parts, one on each rank; a tape is that of the own part then."""
         return self.takes_parts and count >= ranks.size()
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether every rank passes all samples, since the network cannot be asked for a part of them."""
+        return ranks.size() > 1 and not self.takes_parts
+
     def _features(self, inputs: Tensor, tape: list[Tensor] | None) -> Tensor:
         if self.scale != 1 and inputs.dtype == torch.uint8 and self.flat.dtype == torch.get_default_dtype():
             x = inputs * self.scale  # converts and scales at once

@@ -199,12 +199,12 @@ def test_a_network_of_ones_own(tmp_path):
 
     def work():
         learners = {kind: learn("er", stream, Noisy(*layers)) for kind, layers in copy.deepcopy(kinds).items()}
-        return {kind: (essence(learner), learner.model.divides(7)) for kind, learner in learners.items()}
+        return {kind: (essence(learner), learner.model.is_repeated) for kind, learner in learners.items()}
 
     answers = on_ranks(2, work, tmp_path)
     for kind, (one, _) in work().items():
         assert differences(one, [answer[kind][0] for answer in answers], 1e-5) == [], kind
-        assert answers[0][kind][1] == (kind == "plain")
+        assert answers[0][kind][1] == (kind != "plain")
 
 
 def test_what_ranks_say_to_each_other(tmp_path):

@@ -31,6 +31,9 @@ from mdmt.own_code import is_own
 LONG = 3600.0  # seconds
 FORECAST_STEPS = 20  # a forecast is made of so many steps of a task,
 FORECAST_SECONDS = 5.0  # or of so much time
+REPEATED = (
+    "more ranks do not make this network faster: it has batch norm or dropout of torch, so each passes whole batches"
+)
 OUT_OF_MEMORY = "this machine has not enough memory for it: a smaller memory or network takes less"
 
 
@@ -97,11 +100,10 @@ def _learn(
 ) -> dict[str, Any]:
     with stop_request() as stop, _failure_written(folder, is_own=is_own(config.method)) as attempt:
         checkpoints = Checkpoints(folder.path / CHECKPOINT, every)
+        found = None if fresh else ranks.first(lambda: folder.finished_record)
         if fresh:
             ranks.first(folder.clear)
-        elif (
-            found := ranks.first(lambda: folder.finished_record)
-        ) is not None:  # another process finished it meanwhile
+        elif found is not None:  # another process finished it meanwhile
             return found
         elif folder.has(RECORD) and warn is not None:
             warn(f"{folder.path / RECORD} is damaged: the run is done again")
@@ -121,6 +123,8 @@ def _learn(
                 place = f"task {learner.current + 1}, step {learner.step_in_task}"
                 raise Stopped(f"stopped at {place}; {go_on(fresh)} goes on from there ({folder})")
             forecast.after_step(learner)
+            if warn is not None and learner.record.steps == 1 and learner.model.is_repeated:
+                warn(REPEATED)
             if events and learner.step_in_task == 1 and ranks.rank() == 0:  # the task before it is over
                 write_events(folder.path, learner.record.accuracy, learner.recorder.step_log)
             if on_step is not None:
