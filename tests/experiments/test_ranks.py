@@ -17,9 +17,11 @@ from mdmt import ranks
 from mdmt.cli.app import main
 from mdmt.errors import Stopped
 from mdmt.experiments.config import folder_of
+from mdmt.experiments.rerun import rerun
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
-from support.helpers import small_stream
+from mdmt.experiments.store import RunFolder
+from support.helpers import mistake, small_stream
 from support.ranks import fork_ranks, words_into
 
 CONFIG = resolve(
@@ -72,6 +74,7 @@ def test_two_ranks_go_on_as_one_and_back(tmp_path):
     assert (one["ranks"], both["ranks"]) == (1, 2)
     assert [one[key] for key in ("accuracy", "curve", "steps")] == [both[key] for key in ("accuracy", "curve", "steps")]
     torch.testing.assert_close(weights(tmp_path / "one"), weights(tmp_path / "both"), rtol=0, atol=1e-5)
+    assert "done by several ranks" in mistake(rerun, RunFolder(folder_of(CONFIG, tmp_path / "both")))
 
 
 def command(folder, out, kill=None):

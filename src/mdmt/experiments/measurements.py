@@ -39,6 +39,7 @@ def check_record(content: dict[str, Any]) -> dict[str, Any]:
     return _check(content) | {
         "versions": _texts("versions", content.get("versions") or {}),
         "reduced": _reduction(content.get("reduced")),
+        "ranks": gate.whole(1, 10**6)("ranks", content.get("ranks", 1)),
         "finished": True,
     }
 

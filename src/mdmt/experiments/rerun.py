@@ -69,6 +69,9 @@ def _config(folder: RunFolder, data: str | None, weights: str | None) -> RunConf
     if folder.finished_record is None:
         state = f"has a damaged {RECORD}" if folder.has(RECORD) else "is not finished"
         raise Mistake(f"{folder} {state}: finish it first, with the command that began it")
+    if folder.record["ranks"] > 1:
+        again = f"torchrun --nproc-per-node {folder.record['ranks']} -m mdmt run ... with another --out"
+        raise Mistake(f"{folder} was done by several ranks, which round differently from one process: {again}")
     config = folder.config
     config = replace(config, data=data or config.data, weights_file=weights or config.weights_file)
     config = replace(config, keep_model=False)

@@ -91,7 +91,8 @@ def show_run(about: dict[str, Any], config: RunConfig, record: dict[str, Any] | 
             console.print(part)
         stored = stored_bytes(record)
         memory = f"memory {size(stored)}" if stored else "no memory"
-        cost = [count("step", record["steps"]), f"{record['seconds']:.1f} s of learning", memory]
+        by = f" by {record['ranks']} ranks" if record.get("ranks", 1) > 1 else ""
+        cost = [count("step", record["steps"]), f"{record['seconds']:.1f} s of learning{by}", memory]
         console.print(Text(", ".join([*cost, f"{size(about['bytes'])} on disk"])))
         if record.get("versions"):
             versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
