@@ -14,11 +14,12 @@ import mdmt
 import mdmt.experiments.resolve as resolve_module
 from mdmt.cli import compare
 from mdmt.cli.app import main
-from mdmt.experiments.cost import AllocationPeak, AutogradPeak, PeakBytes, measure, published_cost
+from mdmt.experiments.cost import AllocationPeak, AutogradPeak, PeakBytes, measure, published_cost, quick_before
 from mdmt.experiments.resolve import resolve
 from mdmt.published import table
 from mdmt.report import text
 from mdmt.report.tables import cost_blocks
+from support.elsewhere import DEVICE, TO_PROCESSOR, Elsewhere
 from support.formats import write_cifar
 from support.helpers import small_stream
 
@@ -55,8 +56,8 @@ def test_parameters_and_activations_of_an_mlp():
     assert found["training"]["parameters"] == PARAMETERS
     assert found["training"]["activations"] == kept(10)
     assert found["training"]["vectors"] == PARAMETERS  # one gradient
-    gathered = 10 * 8 + 10 * PIXELS  # an index and the pixels it picks; then these as floats, and both sides of a ReLU
-    assert found["inference"]["activations"] == gathered + FLOAT * 10 * (PIXELS + 2 * WIDTH)
+    pixels = 10 * PIXELS  # what is read; then these as floats, and both sides of a ReLU
+    assert found["inference"]["activations"] == pixels + FLOAT * 10 * (PIXELS + 2 * WIDTH)
     assert found["step_ms"] > 0
     assert found["inference_ms"] > 0
 
@@ -272,3 +273,20 @@ def test_help_loads_no_torch():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert "split-cifar" in done.stdout
+
+
+def test_a_step_on_an_accelerator_is_timed_until_it_is_over(monkeypatch):
+    monkeypatch.setattr("mdmt.placement.free_bytes", lambda _: 2**40)
+    with Elsewhere() as elsewhere:
+        learner = mdmt.Learner(mdmt.backbones.mlp(784, 4), quick_before(0, mdmt.VAN)(), device=str(DEVICE))
+        usual = learner.method.step
+        waits = []
+
+        def step(batch):
+            before = len(elsewhere.waits)
+            usual(batch)
+            waits.append(elsewhere.waits[before:])
+
+        learner.method.step = step
+        learner.learn(small_stream(tasks=1, train=30)[0])
+    assert waits == [[TO_PROCESSOR]] * 3

@@ -100,6 +100,7 @@ def quick_before(last: int, method: type[Method]) -> type[Method]:
                 self.learner.apply(self.grad(batch)[1])
             else:
                 super().step(batch)
+            self.learner.vitals.read()  # what an accelerator is still doing is part of the step's time
 
     return Quick
 
