@@ -161,6 +161,18 @@ def test_more_data_and_answers():
     assert answers[0] == answers[1]
 
 
+def test_data_that_are_on_the_device_already_stay_where_they_are():
+    task = small_stream(tasks=1)[0]
+    names = [task.classes[label] for label in task.train.labels]
+    here = make()
+    here.learn(mdmt.Task("digits", task.train.inputs, names))
+    with Elsewhere():
+        there = make(device=str(DEVICE))
+        there.learn(mdmt.Task("digits", task.train.inputs.to(DEVICE), names))
+        assert torch.equal(there.model.flat.detach().cpu(), here.model.flat.detach())
+        assert len(there.heads.shelf._copies) == 0
+
+
 # Checkpoints.
 
 
