@@ -71,7 +71,9 @@ def _config(folder: RunFolder, data: str | None, weights: str | None) -> RunConf
         raise Mistake(f"{folder} {state}: finish it first, with the command that began it")
     if folder.record["ranks"] > 1:
         again = f"torchrun --nproc-per-node {folder.record['ranks']} -m mdmt run ... with another --out"
-        raise Mistake(f"{folder} was done by several ranks, which round differently from one process: {again}")
+        raise Mistake(
+            f"{folder} was done by several ranks, which round differently from one process: repeat it with {again}"
+        )
     config = folder.config
     config = replace(config, data=data or config.data, weights_file=weights or config.weights_file)
     config = replace(config, keep_model=False)
