@@ -108,6 +108,17 @@ def test_the_page_of_the_interface(tmp_path, monkeypatch, capsys):
         assert f"`{name}`" in page
         assert name in mdmt.Learner.__doc__
     calls = {name for name, _ in inspect.getmembers(mdmt.Learner, callable) if not name.startswith("_")}
-    inner = {"apply", "step", "state", "parts", "read", "sample_of_task", "with_features", "check_weights", "steps_of"}
+    inner = {
+        "apply",
+        "step",
+        "compiles",
+        "state",
+        "parts",
+        "read",
+        "sample_of_task",
+        "with_features",
+        "check_weights",
+        "steps_of",
+    }
     for name in calls - inner:
         assert f"`{name}(" in page
