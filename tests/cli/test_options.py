@@ -1,6 +1,7 @@
 """The options of all commands: each from one place, with its defaults, as help shows them."""
 
 import inspect
+import json
 import subprocess
 import sys
 
@@ -88,6 +89,19 @@ def test_no_help_loads_torch_or_is_wider_than_80_columns():
     assert done.stdout.count("Usage: mdmt") == len(pages)
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "..." not in done.stdout.replace("COMMAND [ARGS]...", "").replace("{runs}...", "").replace("runs...", "")
+
+
+def test_the_preset_best_reaches_mdmt_r_and_the_others_are_told_of(monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr("mdmt.cli.compare.run_all", lambda configs, _: (asked.extend(configs) or [None] * 2, []))
+    assert main(["compare", "permuted-mnist", "--methods", "er,mdmt-r", "--preset", "best", "--seeds", "1"]) == 2
+    assert [config.label for (config,) in asked] == ["er", "mdmt-r[preset=best]"]
+    assert capsys.readouterr().err == "mdmt: --preset best is for mdmt-r; the other methods have none but published\n"
+    assert main(["ablate", "--preset", "best"]) == 2
+    assert "No such option: --preset" in capsys.readouterr().err
+    assert main(["list", "presets", "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)["mdmt-r[preset=best]"]
+    assert best["permuted-digits"]["average"] == {"value": 0.98, "source": "ours"}
 
 
 def test_seeds_in_workers_are_not_read_back(tmp_path, capsys, monkeypatch):

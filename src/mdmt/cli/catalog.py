@@ -62,7 +62,7 @@ def list_presets(json: Json = False) -> None:
     console = screen()
     console.print(rich_table(Grid(["setting", *COLUMNS], lines), console.width))
     console.print("p published, s script (the programs behind the published numbers), o ours")
-    console.print("--preset best gives mdmt-r the settings of mdmt-r[preset=best] instead of its own", markup=False)
+    console.print("--preset best: mdmt-r with the settings of mdmt-r[preset=best]", markup=False)
 
 
 def _preset_text(cell: dict[str, Any] | None) -> str:

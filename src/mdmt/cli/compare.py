@@ -44,7 +44,7 @@ def _compare(
     check_format(format_)
     configs = configs_for(options.benchmark, variants, options.all_seeds, options.settings, **options.of_every_run)
     if options.preset == "best" and any(first.method != HAS_BEST for first, *_ in configs):
-        tell(f"--preset best is for {HAS_BEST}; the other methods have their published settings")
+        tell(f"--preset best is for {HAS_BEST}; the other methods have none but published")
     reference = None if against is None else find_row(against, variants, configs)
     configs = _one_of_each_label(configs)
     numbers = distinct_rows(configs[0][0].heads)

@@ -149,9 +149,9 @@ NAMES = (USUAL, "best")
 def best(benchmark: str, method: str) -> dict[str, Any]:
     """The settings in which the preset `best` differs from the published one."""
     if method != HAS_BEST:
-        raise Mistake(f"preset best is for {HAS_BEST}; {method} has its published settings alone")
+        raise Mistake(f"preset best is for {HAS_BEST}; {method} has none but published")
     if benchmark not in BEST:
-        raise Mistake(f"preset best is for {', '.join(BEST)}; {benchmark} has the published settings alone")
+        raise Mistake(f"preset best is for {', '.join(BEST)}; {benchmark} has none but published")
     return BEST[benchmark]
 
 
