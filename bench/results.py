@@ -265,6 +265,8 @@ def readme_table(studies: list[Study]) -> str:
         "where ours differ, and the run behind each number.",
         "",
     ]
+    if any(BEST in cells[2] for cells in lines):
+        intro[2] += f" `mdmt-r[{BEST}]` has settings of ours, of which nothing is published."
     return "\n".join([*intro, *table(columns, *lines)])
 
 
@@ -309,6 +311,9 @@ def made(results: Path, readme: str) -> dict[str, str]:
     """The texts that `write` writes, by name."""
     studies = read_results(results)
     notes, best = (read_json(path) if path.is_file() else {} for path in (results / NOTES, results / ABLATION.name))
+    rows = {(f"{study.benchmark}, {study.heads}", row.label) for study in studies for row in study.rows}
+    if unknown := {(key, label) for key, own in notes.items() for label in own} - rows:
+        raise SystemExit(f"{NOTES} has a note on what is not there: {': '.join(min(unknown))}")
     readme = with_table(readme, "digits", digits_table(studies))
     readme = with_table(readme, "results", readme_table(studies))
     return {"RESULTS.md": results_page(studies, notes, best), "README.md": readme}

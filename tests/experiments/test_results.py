@@ -85,6 +85,12 @@ def test_each_row_stands_beside_what_was_published(measured):
     assert "old" not in readme
 
 
+def test_a_note_on_no_row_stops_it(measured):
+    (measured / "notes.json").write_text('{"permuted-mnist, shared": {"ewc": "not measured"}}')
+    with pytest.raises(SystemExit, match=r"notes\.json has a note on what is not there: permuted-mnist, shared: ewc"):
+        made(measured)
+
+
 def test_a_reduced_run_says_what_is_less_and_has_nothing_published_beside_it(measured):
     path = next(measured.glob("*/mdmt-r/*/1234/record.json"))
     record = json.loads(path.read_text())
@@ -103,6 +109,7 @@ def test_the_preset_best_is_shown_though_nothing_is_published_of_it(measured, tm
     )
     assert "and 95.30 of `joint`." in page
     assert "| permuted-mnist | shared | `mdmt-r[preset=best]` | 95.50 |  |  |  | 1234 |" in readme
+    assert "each number. `mdmt-r[preset=best]` has settings of ours, of which nothing is published.\n" in readme
 
 
 def test_a_difference_in_the_last_printed_digit_is_none(measured):
