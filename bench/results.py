@@ -217,8 +217,8 @@ def ablation_page(content: dict[str, Any]) -> list[str]:
         lines += [
             f"## `--preset best` on {benchmark}",
             "",
-            f"What each setting of the preset is worth: mean accuracy (%) after the {trials['tasks']} held-out tasks, on which",
-            "alone the preset was chosen, with one pass over all their examples. The differences are paired by seed.",
+            f"What each setting of the preset is worth: mean accuracy (%) after the {trials['tasks']} held-out tasks,",
+            f"one pass over all their examples; differences are paired by seed. {ablation.CHOICE[benchmark]}",
             f"Made by `{content['command']}` ({cpu}, commit {commit}); `results/{ABLATION.name}` has every number.",
             "",
             *table(*ablation.worth_table(trials)),
