@@ -122,6 +122,16 @@ class MLP(Backbone):
             for (w1, b1, w2, b2), x, h, of_h, of_f in zip(into, *columns, strict=True)
         ]  # fmt: skip
 
+    def descend(self, tape: Sequence[Tensor], gradient: Tensor, length: float) -> None:
+        """A step of this length for a single sample: its gradient is a product of two vectors, and never written out."""
+        inputs, hidden, features = tape
+        first, _, second, _ = self.layers
+        after = _through_relu(gradient, features, 0)
+        before = _through_relu(torch.mm(after, second.weight), hidden, 0)  # type: ignore[arg-type]
+        for layer, x, of_y in ((first, inputs, before), (second, hidden, after)):
+            layer.weight.addr_(of_y[0], x[0], alpha=-length)  # type: ignore[operator]
+            layer.bias.sub_(of_y[0], alpha=length)  # type: ignore[operator]
+
 
 class Conv(nn.Module):
     """A convolution without bias, padded as needed so that stride s divides the size by s, more at the end than before."""

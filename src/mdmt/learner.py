@@ -276,6 +276,11 @@ class Learner(Predictor):
         return f"task {self.heads.names[self.current]!r}, step {self.step_in_task}"
 
     @property
+    def plain_step(self) -> float | None:
+        """The length of a step, where the optimiser goes straight against the gradient; else None."""
+        return self.optimiser.lr if self.optimiser.engine is None else None
+
+    @property
     def share_of_task(self) -> float:
         """How much of the task being learned is over."""
         return 0.0 if self.task is None else self.step_in_task / self.steps_of(self.task)

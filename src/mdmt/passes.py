@@ -8,7 +8,7 @@ mini-batch of ten it takes longer than the products.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import torch
@@ -98,6 +98,20 @@ def through_cosines(
         heads.append(torch.cat([found, torch.zeros_like(of_w)], 1, out=place))
     of_features = torch.mm(products, weight).addcmul_(features, along.sum(1, keepdim=True) / of_x.square(), value=-1)
     return of_features, heads
+
+
+def descend(model: Model, inputs: Tensor, find: Callable[[Tensor, Tensor], Slopes], length: float) -> Tensor:
+    """A plain step against the gradient of a single sample's loss, whose slopes `find` gives; and that loss."""
+    with torch.no_grad():
+        sample = Pass(model, inputs, (1,))
+        scores = model.scores(sample.features)
+        slopes = find(sample.features, scores)
+        weight = model.head[:, :-1]
+        of_features = slopes.of_scores @ weight
+        weight.addr_(slopes.of_scores[0], sample.features[0], alpha=-length)
+        model.head[:, -1].sub_(slopes.of_scores[0], alpha=length)
+        model.backbone.descend(sample.tape, of_features, length)  # type: ignore[operator]
+        return slopes.losses[0]
 
 
 @lru_cache(maxsize=64)

@@ -46,6 +46,10 @@ class Host(Protocol):
         """The tasks learned so far, with the one being learned."""
 
     @property
+    def plain_step(self) -> float | None:
+        """The length of a step, where steps go straight against the gradient; else None."""
+
+    @property
     def share_of_task(self) -> float:
         """How much of the task was learned when this step began: from 0 to just below 1."""
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor
 
+import mdmt.ranks as ranks
 from mdmt.methods.base import Method, setting
+from mdmt.passes import descend, sample_weights
 from mdmt.tasks import Batch
 
 
@@ -38,8 +42,10 @@ class MER(Method):
             first = self.copy_of_state()
             for _ in range(self.batches):
                 start = self.copy_of_state()
-                for example in self.visits(new):
-                    self.learner.apply(self.grad(example)[1])
+                *earlier, last = self.visits(new)
+                for example in earlier:
+                    self.visit(example)
+                self.learner.apply(self.grad(last)[1])  # which also checks that the losses of all were finite
                 self.interpolate(start, self.beta)
             self.interpolate(first, self.gamma)
 
@@ -50,6 +56,16 @@ class MER(Method):
             return [new]
         columns = (old.inputs.split(1), old.labels.split(1), old.tasks.split(1))
         return [Batch(*example) for example in zip(*columns, strict=True)] + [new]
+
+    def visit(self, example: Batch) -> None:
+        """A step for one example; without its gradient in full where the network goes back by hand."""
+        length = self.learner.plain_step
+        if not (self.model.by_hand and self.has_slopes and length) or ranks.size() > 1:
+            self.learner.apply(self.grad(example)[1])
+            return
+        weights = sample_weights((1,), self.model.flat.dtype, self.model.flat.device)
+        slopes = partial(self.slopes, batch=example, weights=weights)
+        self.learner.losses.append(descend(self.model, example.inputs, slopes, length))
 
     def live_state(self) -> list[Tensor]:
         """The weights and, where the network has them, batch-norm statistics."""
