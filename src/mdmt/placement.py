@@ -33,8 +33,9 @@ def send(x: Tensor, device: torch.device) -> Tensor:
 
 def free_bytes(device: torch.device) -> int:
     """What is free on a device now; 0 where that cannot be measured."""
-    if device.type in ("cuda", "xpu"):
-        return int(getattr(torch, device.type).mem_get_info(device)[0])
+    module: Any = getattr(torch, device.type, None)
+    if hasattr(module, "mem_get_info"):  # cuda, and xpu from torch 2.6 on
+        return int(module.mem_get_info(device)[0])
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
     return 0

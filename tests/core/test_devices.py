@@ -189,7 +189,7 @@ def stop_at(steps):
 
 
 @pytest.mark.parametrize(("first", "second"), [("cpu", "meta"), ("meta", "cpu")])
-@pytest.mark.parametrize("method", ["mdmt-r", "rwalk", "mer", "der++"])
+@pytest.mark.parametrize("method", ["mdmt-r", "rwalk", "der++"])
 def test_a_checkpoint_of_one_device_goes_on_on_another(method, first, second, tmp_path):
     whole = make(method)
     stream = stream_for(whole)
