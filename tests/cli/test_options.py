@@ -125,6 +125,15 @@ def test_a_device_that_is_not_there_is_refused_before_any_run(device, tmp_path, 
         assert not out.exists()
 
 
+def test_a_device_without_numbers_is_refused_before_any_run(tmp_path, capsys):
+    out = tmp_path / "runs"
+    assert main(["run", "--device", "meta", "--out", str(out), "--quiet"]) == 2
+    told = capsys.readouterr().err
+    assert "it must be cpu, cuda, cuda:N, mps or xpu" in told
+    assert told.count("\n") == 1
+    assert not out.exists()
+
+
 def test_a_precision_that_is_none_is_refused_before_any_run(tmp_path, capsys):
     for words in (["run"], ["compare", "--methods", "van"], ["tune", "--grid", "lr=0.1"], ["ablate"]):
         out = tmp_path / "runs"

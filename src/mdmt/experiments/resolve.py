@@ -13,7 +13,7 @@ from mdmt.augment import check as check_augmentation
 from mdmt.data.fetch import fetch_weights
 from mdmt.data.sources import IMAGENET_RESNET18, locate
 from mdmt.errors import Mistake
-from mdmt.experiments.config import RunConfig
+from mdmt.experiments.config import CHECKS, RunConfig
 from mdmt.experiments.networks import backbone_for, image_size_for
 from mdmt.experiments.presets import HAS_BEST, USUAL, best, preset
 from mdmt.experiments.variants import LEARNING, argument_types, convert_all, find_method, label_of, parse_variant
@@ -98,7 +98,7 @@ def resolve(
         network_source=_network_source(network["name"]),
         seed=seed,
         threads=threads,
-        device=str(place),
+        device=CHECKS["device"]("device", str(place)),
         precision=precision_of(precision, place),
         compile=compile_of(compile),
         keep_model=keep_model,
