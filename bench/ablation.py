@@ -34,6 +34,11 @@ CHOICE = {  # how it was made
     "measured on: there 0.6 was better than 0.1 and 1.2, and steps that shorten (`last_step=0`) forgot more.",
     "permuted-digits": "Chosen on these tasks alone.",
 }
+TRIED = "Also tried on these tasks, and not part of the preset; differences are to the preset `published`."
+NOT_KEPT = [
+    "Trials of no commit were made with a working copy, in which `memory_weight` weighed the margin loss of kept",
+    "examples and `distillation` the distillation; they are no settings of the program, since they did not help.",
+]
 Settings = dict[str, Any]  # those that differ from the published ones
 
 
@@ -71,6 +76,7 @@ def trials(out: str, benchmark: str) -> list[dict[str, Any]]:
             "settings": changes(runs[0][0], published),
             "subset": runs[0][0].subset,
             "seeds": [config.seed for config, _ in runs],
+            "commits": sorted({record["versions"].get("commit", "none") for _, record in runs}),
         }
         rows.append(row | {metric.name: mean_std([metric.of(record) for _, record in runs]) for metric in SHOWN})
     return sorted(rows, key=lambda row: (row["subset"] or 10**9, row[A_T.name]["mean"]), reverse=True)
@@ -103,13 +109,13 @@ def less(row: dict[str, Any] | None, other: dict[str, Any] | None) -> str:
 
 
 def words(settings: Settings) -> str:
-    return ", ".join(f"`{key}={value}`" for key, value in settings.items()) or "the published ones"
+    return ", ".join(f"`{key}={value}`" for key, value in settings.items()) or "`published`"
 
 
 def worth_table(content: dict[str, Any]) -> list[list[str]]:
     """What each setting of the preset is worth: alone, and beside the others."""
     rows, best = content["trials"], content["best"]
-    lines = [["setting", "added to the published ones", "difference", "taken from `best`", "difference"]]
+    lines = [["setting", "added to `published`", "difference", "taken from `best`", "difference"]]
     lines.append(["none", accuracy(find(rows, {})), "", accuracy(find(rows, best)), ""])
     for key, value in best.items():
         alone = find(rows, {key: value})
@@ -123,14 +129,43 @@ def other_trials(content: dict[str, Any]) -> list[list[str]]:
     """All else that was tried on the held-out tasks, beside the published settings on the same examples."""
     rows = content["trials"]
     known = [repr(sorted(settings.items())) for settings in variants_of(content["best"])]
-    lines = [["settings", "examples of a task", "seeds", "accuracy (%)", "less the published ones"]]
+    lines = [["settings", "examples of a task", "seeds", "accuracy (%)", "difference", "commit"]]
     for row in rows:
         if row["subset"] is None and repr(sorted(row["settings"].items())) in known:
             continue
         published = find(rows, {}, row["subset"])
         size = "all" if row["subset"] is None else f"{row['subset']:,}"
         seeds = ", ".join(map(str, row["seeds"]))
-        lines.append([words(row["settings"]), size, seeds, accuracy(row), less(row, published)])
+        lines.append(
+            [words(row["settings"]), size, seeds, accuracy(row), less(row, published), ", ".join(row["commits"])]
+        )
+    return lines
+
+
+def table(columns: list[str], *lines: list[str]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *lines)]
+
+
+def ablation_page(content: dict[str, Any]) -> list[str]:
+    """The part of RESULTS.md about the preset `best`."""
+    cpu, commit = content["versions"].get("cpu"), content["versions"].get("commit")
+    lines = []
+    for benchmark, trials in content["benchmarks"].items():
+        lines += [
+            f"## `--preset best` on {benchmark}",
+            "",
+            f"What each setting of the preset is worth: mean accuracy (%) after the {trials['tasks']} held-out tasks,",
+            "one pass over all their examples; differences are paired by seed.",
+            CHOICE[benchmark],
+            f"Made by `{content['command']}` ({cpu}, commit {commit}); `results/{ABLATION.name}` has every number.",
+            "",
+            *table(*worth_table(trials)),
+            "",
+        ]
+        first, *others = other_trials(trials)
+        if others:
+            copies = any("none" in trial["commits"] for trial in trials["trials"])
+            lines += [TRIED, *(NOT_KEPT if copies else []), "", *table(first, *others), ""]
     return lines
 
 

@@ -18,8 +18,7 @@ from typing import Any
 
 from safetensors.numpy import save
 
-import ablation
-from ablation import ABLATION
+from ablation import ABLATION, ablation_page, table
 from mdmt.experiments.comparison import Row, Spread
 from mdmt.experiments.measurements import Snapshots, Step, steps_as_csv
 from mdmt.experiments.paper import NEWER
@@ -150,10 +149,6 @@ def origin(entry: Entry, key: str) -> str:
 # Tables.
 
 
-def table(columns: list[str], *lines: list[str]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *lines)]
-
-
 def accuracy_table(study: Study) -> list[str]:
     """A_T beside the published one, and all that is to be known of the runs."""
     columns = ["method", A_T.heading, "published", "band", "difference"]
@@ -207,27 +202,6 @@ def part_of_page(study: Study, notes: dict[str, str]) -> list[str]:
         if note:
             lines.append(f"- `{row.label}`: {note}")
     return lines if not lines[-1] else [*lines, ""]
-
-
-def ablation_page(content: dict[str, Any]) -> list[str]:
-    """The part of RESULTS.md about the preset `best`."""
-    cpu, commit = content["versions"].get("cpu"), content["versions"].get("commit")
-    lines = []
-    for benchmark, trials in content["benchmarks"].items():
-        lines += [
-            f"## `--preset best` on {benchmark}",
-            "",
-            f"What each setting of the preset is worth: mean accuracy (%) after the {trials['tasks']} held-out tasks,",
-            f"one pass over all their examples; differences are paired by seed. {ablation.CHOICE[benchmark]}",
-            f"Made by `{content['command']}` ({cpu}, commit {commit}); `results/{ABLATION.name}` has every number.",
-            "",
-            *table(*ablation.worth_table(trials)),
-            "",
-        ]
-        first, *others = ablation.other_trials(trials)
-        if others:
-            lines += ["Also tried on these tasks, and not part of the preset:", "", *table(first, *others), ""]
-    return lines
 
 
 def results_page(studies: list[Study], notes: dict[str, dict[str, str]], best: dict[str, Any]) -> str:

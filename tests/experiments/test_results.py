@@ -203,8 +203,8 @@ def test_the_ablation_of_best_is_made_of_runs_on_held_out_tasks(tmp_path, measur
         ["`scale=20.0`", "92.00 ± 1.00", "+1.00", "93.00 ± 1.00", "-2.00"],
     ]
     assert ablation.other_trials(content)[1:] == [
-        ["`distance=none`", "all", "1, 2", "81.00 ± 1.00", "-10.00"],
-        ["`lr=0.3`", "500", "1", "70.00", ""],
+        ["`distance=none`", "all", "1, 2", "81.00 ± 1.00", "-10.00", "none"],
+        ["`lr=0.3`", "500", "1", "70.00", "", "none"],
     ]
     record = {"command": "a command", "versions": {"cpu": "a fast one"}, "benchmarks": {"permuted-mnist": content}}
     (measured / "ablation.json").write_text(json.dumps(record))
