@@ -34,11 +34,15 @@ CHOICE = {  # how it was made
     "measured on: there 0.6 was better than 0.1 and 1.2, and steps that shorten (`last_step=0`) forgot more.",
     "permuted-digits": "Chosen on these tasks alone.",
 }
-TRIED = "Also tried on these tasks, and not part of the preset; differences are to the preset `published`."
-NOT_KEPT = [
-    "Trials of no commit were made with a working copy, in which `memory_weight` weighed the margin loss of kept",
-    "examples and `distillation` the distillation; they are no settings of the program, since they did not help.",
+TRIED = [
+    "Also tried on these tasks, and not part of the preset; differences are to the preset `published`. Trials of no",
+    "commit were made with a working copy.",
 ]
+GONE = "memory_weight"  # a setting that is no longer there
+NOT_KEPT = (
+    f"`{GONE}` weighed the margin loss of kept examples, `distillation` the distillation: they did not help, and\n"
+    "are no settings any more."
+)
 Settings = dict[str, Any]  # those that differ from the published ones
 
 
@@ -164,8 +168,8 @@ def ablation_page(content: dict[str, Any]) -> list[str]:
         ]
         first, *others = other_trials(trials)
         if others:
-            copies = any("none" in trial["commits"] for trial in trials["trials"])
-            lines += [TRIED, *(NOT_KEPT if copies else []), "", *table(first, *others), ""]
+            gone = [NOT_KEPT] if any(GONE in trial["settings"] for trial in trials["trials"]) else []
+            lines += [*TRIED, *gone, "", *table(first, *others), ""]
     return lines
 
 
