@@ -38,10 +38,10 @@ TRIED = [
     "Also tried on these tasks, and not part of the preset; differences are to the preset `published`. Trials of no",
     "commit were made with a working copy.",
 ]
-GONE = "memory_weight"  # a setting that is no longer there
+GONE = "memory_weight"  # a setting of a working copy
 NOT_KEPT = (
-    f"`{GONE}` weighed the margin loss of kept examples, `distillation` the distillation: they did not help, and\n"
-    "are no settings any more."
+    f"`{GONE}` weighed the margin loss of kept examples, `distillation` the distillation: one seed\n"
+    "showed no gain worth a setting."
 )
 Settings = dict[str, Any]  # those that differ from the published ones
 
