@@ -34,7 +34,7 @@ from timing import Peer, block_of, milliseconds, race, ratio
 HERE = Path(__file__).parent
 PEERS = HERE / ".peers/bin/python"
 AVALANCHE = ("van", "ewc", "a-gem", "gem", "er")
-COMPILED = ("er", "mdmt-r")  # compiling takes half a minute each
+COMPILED = ("a-gem", "er", "mdmt-r")  # compiling takes half a minute each
 Row = dict[str, Any]
 
 
@@ -73,6 +73,8 @@ def compared(what: str, times: dict[str, list[float]]) -> Row:
             row[f"{other} over ours"] = ratio(times[other], times["ours"])
         elif other == "compiled":
             row["compiled over floor"] = ratio(times["compiled"], times["floor"])
+            if "avalanche pixels" in times:
+                row["avalanche pixels over compiled"] = ratio(times["avalanche pixels"], times["compiled"])
         elif other != "ours":
             row[f"over {other}"] = ratio(times["ours"], times[other])
     return row
