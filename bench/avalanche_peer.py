@@ -81,10 +81,10 @@ class Running:
         data = _make_taskaware_tensor_classification_dataset(inputs, labels, task_labels=0, transform=transform)
         stream = benchmark_from_datasets(train=[data], test=[data]).train_stream
         self.watch.moments.clear()
-        buffers = list(getattr(self.strategy.plugins[0], "buffers", []))
         self.strategy.train(stream[0], num_workers=0)
-        if len(buffers) == 2:  # A-GEM: the memory stays that of two experiences
-            self.strategy.plugins[0].buffers[:] = buffers
+        for plugin in self.strategy.plugins:
+            if hasattr(plugin, "buffers"):  # A-GEM: the memory stays that of two experiences
+                del plugin.buffers[2:]
         gaps = [b - a for a, b in zip(self.watch.moments, self.watch.moments[1:], strict=False)]
         return statistics.median(gaps)
 

@@ -93,9 +93,9 @@ class MLP(Backbone):
         inputs = x.flatten(1)
         if tape is None:
             return self.layers(inputs)  # type: ignore[no-any-return]
-        first, relu, second, _ = self.layers
-        hidden = relu(first(inputs))
-        features: Tensor = relu(second(hidden))
+        first, _, second, _ = self.layers
+        hidden = functional.linear(inputs, first.weight, first.bias).relu_()  # type: ignore[arg-type]
+        features = functional.linear(hidden, second.weight, second.bias).relu_()  # type: ignore[arg-type]
         tape += [inputs, hidden, features]
         return features
 

@@ -323,7 +323,8 @@ class Learner(Predictor):
         of_epoch = -1
         order = torch.empty(0, dtype=torch.int64)
         steps = self._steps_in_epoch(task)
-        while self.step_in_task < self.steps_of(task):
+        last = self.epochs * steps
+        while self.step_in_task < last:
             epoch, position = divmod(self.step_in_task, steps)
             if epoch != of_epoch:
                 purpose = 6 if self.again else 1

@@ -172,7 +172,9 @@ class Model:
 
     def scores(self, features: Tensor) -> Tensor:
         """What a class is chosen by: cosines, or logits W x + b."""
-        weight = self.head[:, :-1].contiguous()  # autograd's products with it are quicker so
+        weight = self.head[:, :-1]
+        if torch.is_grad_enabled():
+            weight = weight.contiguous()  # autograd's products with it are quicker so
         with self._rounding():
             products = functional.linear(features, weight, None if self.cosine else self.head[:, -1])
         products = products.to(self.flat.dtype)
