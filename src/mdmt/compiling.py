@@ -15,7 +15,9 @@ def compiled(work: Callable[..., Any]) -> Callable[..., Any]:
 
     A shape is not generalised when another one comes: what is computed must not depend on what came before.
     """
-    return torch.compile(work, dynamic=False, fullgraph=True)
+    fixed = getattr(torch.compiler, "skip_guard_on_globals_unsafe", None)
+    options = None if fixed is None else {"guard_filter_fn": fixed}  # no module is changed while it runs: not looked up
+    return torch.compile(work, dynamic=False, fullgraph=True, options=options)
 
 
 @lru_cache
