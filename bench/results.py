@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -294,8 +295,10 @@ def made(results: Path, readme: str) -> dict[str, str]:
 
 
 def report(results: Path) -> str:
-    """The page with the figures."""
-    return render(figures_of(read_results(results), results / ".tsne"), [], where="results")
+    """The page with the figures; it names runs as they lie in the project."""
+    with chdir(results.parent):
+        place = Path(results.name)
+        return render(figures_of(read_results(place), place / ".tsne"), [], where=results.name)
 
 
 def main(arguments: list[str]) -> None:

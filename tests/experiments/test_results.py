@@ -171,6 +171,8 @@ def test_the_files_of_the_repository_are_what_its_records_give():
 def test_the_page_of_the_repository_shows_every_row_and_stays_small():
     page = results.PAGE.read_text()
     assert len(page.encode()) < 3_000_000
+    assert "<code>results/" in page
+    assert "<code>/" not in page, "a path of the machine that made it"
     for study in results.read_results(ROOT / "results"):
         for row in study.rows:
             assert f'<td data-value="{row.accuracy}"' in page, f"{row.label} differs from results/: make results"
