@@ -1,4 +1,4 @@
-"""Heat maps as tables: each cell a number, a shade and a sentence."""
+"""Heat maps as tables: each cell a number and a shade, and a sentence for all of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Cell:
 
     text: str
     shade: int  # 0 to 100; below zero: the other colour, where there are two
-    sentence: str
+    exact: str  # the same in full
 
 
 Line = tuple[str, list[Cell | None]]  # the name of a row, and its cells
@@ -36,6 +36,7 @@ class Heatmap:
     label: str
     columns: Sequence[str]
     rows: list[Line]
+    sentence: str  # what a number is, of {row} and {column}
     dense: bool = False  # too many for numbers in the cells
     breaks: frozenset[int] = frozenset()  # columns and rows that begin a new group
     strongest: str = ""  # what the strongest colour stands for
@@ -60,11 +61,10 @@ def task_map(entry: Entry, values: Array, text: Callable[[float], str], largest:
                 cells.append(None)
                 continue
             spread = f" ± {text(std[i, j])}" if len(values) > 1 else ""
-            words = f"{sentence.format(j=j + 1, i=i + 1)}: {text(value)}{spread}"
-            cells.append(Cell(text(value), _percent(value / largest), words))
+            cells.append(Cell(text(value), _percent(value / largest), text(value) + spread))
         rows.append((str(i + 1), cells))
     columns = [str(j + 1) for j in numbers]
-    return Heatmap(entry.label, columns, rows, dense=len(numbers) > 10, strongest=text(largest))
+    return Heatmap(entry.label, columns, rows, sentence, dense=len(numbers) > 10, strongest=text(largest))
 
 
 def _percent(value: float) -> int:
@@ -73,7 +73,7 @@ def _percent(value: float) -> int:
 
 def accuracies(study: Study) -> list[Heatmap]:
     """The accuracy matrices, as in the paper's appendix."""
-    sentence = "accuracy on task {j} after task {i} (%)"
+    sentence = "accuracy on task {column} after task {row} (%)"
     maps = []
     for entry in study.entries:
         values = 100 * np.array([run.accuracy for run in entry.runs])
@@ -86,7 +86,7 @@ def drifts(study: Study) -> list[Heatmap]:
     entries = [(entry, np.array([run.drift for run in entry.runs])) for entry in study.entries]
     finite = np.concatenate([values[np.isfinite(values)] for _, values in entries])
     largest = float(finite.max()) if len(finite) and finite.max() > 0 else 1.0
-    sentence = "drift of task {j} after task {i}"
+    sentence = "drift of task {column} after task {row}"
     return [
         task_map(entry, values, lambda value: f"{value:.3f}", largest, sentence)
         for entry, values in entries
@@ -113,22 +113,20 @@ def centres(study: Study) -> tuple[list[Heatmap], bool]:
 
 
 def _centre_map(label: str, names: list[str], angles: Array, largest: float) -> Heatmap:
-    """Classes are named 9.2, the second class of task 9, and in sentences in full."""
+    """Classes are named 9.2, the second class of task 9."""
     short = [name.removeprefix("task ").replace(", class ", ".") for name in names]
     groups = np.array([name.split(".")[0] for name in short])
     rows: list[Line] = []
-    for i, name in enumerate(names):
-        cells: list[Cell | None] = [
-            Cell(f"{angle:.0f}", _percent(angle / largest), f"{name} and {names[j]}: {angle:.1f}°")
-            for j, angle in enumerate(angles[i])
-        ]
-        rows.append((short[i], cells))
+    for name, line in zip(short, angles, strict=True):
+        cells: list[Cell | None] = [Cell(f"{angle:.0f}", _percent(angle / largest), f"{angle:.1f}°") for angle in line]
+        rows.append((name, cells))
     own = groups[:, None] == groups
     parts = {"within tasks": angles[own & ~np.eye(len(own), dtype=bool)], "between": angles[~own]}
     note = ", ".join(f"{where} {part.mean():.0f}°" for where, part in parts.items() if len(part))
     breaks = frozenset((np.flatnonzero(groups[1:] != groups[:-1]) + 1).tolist())
     dense = len(names) > 12
-    return Heatmap(label, short, rows, dense, breaks, strongest=f"{largest:.0f}°", note=note)
+    sentence = "classes {row} and {column}"
+    return Heatmap(label, short, rows, sentence, dense, breaks, strongest=f"{largest:.0f}°", note=note)
 
 
 def pairs(study: Study) -> Heatmap:
@@ -138,13 +136,12 @@ def pairs(study: Study) -> Heatmap:
     rows: list[Line] = []
     for i, (row, line) in enumerate(zip(study.rows, gaps, strict=True)):
         cells: list[Cell | None] = []
-        for j, (other, cell) in enumerate(zip(study.rows, line, strict=True)):
+        for j, cell in enumerate(line):
             if i == j or cell is None:
                 cells.append(None)
                 continue
-            gap = format_difference(A_T, cell)
-            sentence = f"{row.label} less {other.label}: {gap}, {count('seed', len(cell['runs']))}"
+            exact = f"{format_difference(A_T, cell)}, {count('seed', len(cell['runs']))}"
             shade = round(100 * cell["mean"] / largest) if largest else 0
-            cells.append(Cell(f"{100 * cell['mean']:+.1f}", shade, sentence))
+            cells.append(Cell(f"{100 * cell['mean']:+.1f}", shade, exact))
         rows.append((row.label, cells))
-    return Heatmap("A_T, row less column", [row.label for row in study.rows], rows)
+    return Heatmap("A_T, row less column", [row.label for row in study.rows], rows, "{row} less {column}")

@@ -19,15 +19,17 @@ for (const table of document.querySelectorAll("table.sortable")) {
 }
 // A cell of a heat map tells its sentence when it is pointed at, touched, or reached with the arrow keys.
 const tip = document.getElementById("tip");
-const TOLD = "td[title], td[data-says]";
+const TOLD = "tbody td[style]";
 let at = null;
 function tell(cell) {
   if (at) at.classList.remove("at");
   at = cell && cell.closest(TOLD);
   tip.hidden = !at;
   if (!at) return;
-  if (at.title) { at.dataset.says = at.title; at.removeAttribute("title"); }  // else the browser shows it a second time
-  tip.textContent = at.dataset.says;
+  if (at.title) { at.dataset.exact = at.title; at.removeAttribute("title"); }  // else the browser shows it a second time
+  const map = at.closest("table");
+  const names = { row: at.parentNode.cells[0].textContent, column: map.tHead.rows[0].cells[at.cellIndex].textContent };
+  tip.textContent = map.dataset.sentence.replace(/\{(row|column)\}/g, (_, name) => names[name]) + ": " + (at.dataset.exact ?? at.textContent);
   at.classList.add("at");
   place();
 }
