@@ -31,7 +31,8 @@ SEEDS = range(2001, 2003)  # runs are measured from 1234 on
 SHOWN = [metric for metric in METRICS if metric.name != "A_free"]
 CHOICE = {  # how it was made
     "permuted-mnist": "Three tasks forget little, so the learning rate was settled on six permutations that no run is\n"
-    "measured on: there 0.6 was better than 0.1 and 1.2, and steps that shorten (`last_step=0`) forgot more.",
+    "measured on (18 to 23 of seed 2001, one trial each with a working copy, `average=0.999`): 97.01 with 0.6, 96.65\n"
+    "with 0.1, 96.76 with 1.2; with 0.1 and steps that shorten (`last_step=0`) 95.98.",
     "permuted-digits": "Chosen on these tasks alone.",
 }
 TRIED = [

@@ -5,7 +5,7 @@
 
 A run in results/ is its `config.json`, its `record.json`, a thinned `steps.csv` and, of the methods and the
 seed that Fig. 3, 5 and 6 show, some of the `snapshots.safetensors`. What was found where a value lies
-below the published one is written by hand in results/notes.json, by benchmark and row.
+below the published one is written by hand in results/notes.json, by benchmark and row, or metric of all rows.
 """
 
 from __future__ import annotations
@@ -198,6 +198,7 @@ def part_of_page(study: Study, notes: dict[str, str]) -> list[str]:
         lines += [*accuracy_table(study), "", *others_table(study), ""]
     else:
         lines += ["The paper does not have this benchmark.", "", *plain_table(study), ""]
+    lines += [f"- {metric.name} of all methods: {notes[metric.name]}" for metric in SHOWN if metric.name in notes]
     for row in study.rows:
         note = f"{about_best(study, row)} {notes.get(row.label, '')}".strip()
         if note:
@@ -286,7 +287,12 @@ def made(results: Path, readme: str) -> dict[str, str]:
     """The texts that `write` writes, by name."""
     studies = read_results(results)
     notes, best = (read_json(path) if path.is_file() else {} for path in (results / NOTES, results / ABLATION.name))
-    rows = {(f"{study.benchmark}, {study.heads}", row.label) for study in studies for row in study.rows}
+    shown = [metric.name for metric in SHOWN]
+    rows = {
+        (f"{study.benchmark}, {study.heads}", label)
+        for study in studies
+        for label in (*shown, *(row.label for row in study.rows))
+    }
     if unknown := {(key, label) for key, own in notes.items() for label in own} - rows:
         raise SystemExit(f"{NOTES} has a note on what is not there: {': '.join(min(unknown))}")
     readme = with_table(readme, "digits", digits_table(studies))

@@ -60,14 +60,16 @@ def made(folder):
 
 
 def test_each_row_stands_beside_what_was_published(measured):
-    (measured / "notes.json").write_text('{"permuted-mnist, shared": {"mdmt-r": "looked for, and found."}}')
+    (measured / "notes.json").write_text(
+        '{"permuted-mnist, shared": {"mdmt-r": "looked for, and found.", "LTR": "all lower."}}'
+    )
     page = made(measured)["RESULTS.md"]
     van = next(line for line in page.splitlines() if line.startswith("| `van` |"))
     assert "± 2.37 | inside | +0.10 | 1234, 1235 | shared | full |" in van
     ours = next(line for line in page.splitlines() if line.startswith("| `mdmt-r` |"))
     assert "| 92.33 | 94.33 ± 0.04 | below | -2.00 | 1234 | shared | full |" in ours
     assert ours.endswith("| a fast one | abc |")
-    assert "- `mdmt-r`: looked for, and found." in page
+    assert "- LTR of all methods: all lower.\n- `mdmt-r`: looked for, and found." in page
     assert "| method | F_T | published | band | LCA_10 | published | band | LTR | published | band |" in page
     assert page.index("permuted-mnist") < page.index("permuted-digits")
     digits = page[page.index("## permuted-digits") :]
