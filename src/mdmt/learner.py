@@ -560,9 +560,11 @@ class Learner(Predictor):
 
     def _stop(self, what: str, step: int) -> NoReturn:
         saved = f"; the last good state is {self.last_checkpoint}" if self.last_checkpoint else ""
+        strength = getattr(self.method, "strength", 0)  # of a penalty: too strong a pull overshoots
+        smaller, values = (" or strength", f", strength={strength}") if strength else ("", "")
         raise FloatingPointError(
             f"task {self.task_name!r}, step {step}: the {what} is not finite; "
-            f"a smaller learning rate may help (lr={self.optimiser.lr}){saved}"
+            f"a smaller learning rate{smaller} may help (lr={self.optimiser.lr}{values}){saved}"
         )
 
 

@@ -14,7 +14,7 @@ from torch import nn
 import mdmt
 from mdmt import memory
 from mdmt.checkpoints import Checkpoints
-from mdmt.methods import MDMTR, VAN
+from mdmt.methods import MDMTR, PI, VAN
 from support.helpers import outcome, small_stream
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -454,6 +454,14 @@ def test_a_loss_that_is_not_finite_stops_learning():
     learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), VAN(), lr=1e20)
     with pytest.raises(FloatingPointError, match=r"task 'permutation 1', step \d+: the (loss|gradient) is not finite"):
         learner.run(stream)
+
+
+def test_where_a_penalty_is_too_strong_the_message_names_its_strength():
+    learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), PI(strength=1e9), lr=0.1)
+    with pytest.raises(
+        FloatingPointError, match=r"learning rate or strength may help \(lr=0\.1, strength=1000000000\.0\)$"
+    ):
+        learner.run(small_stream("permuted-digits", tasks=2))
 
 
 def test_damaged_files_are_named(tmp_path):
