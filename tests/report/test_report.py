@@ -31,7 +31,7 @@ from mdmt.experiments.resolve import configs_for, resolve
 from mdmt.experiments.store import RunFolder, find_runs
 from mdmt.experiments.variants import split_methods
 from mdmt.methods import METHODS
-from mdmt.report import charts, features, files, heatmaps, page, sections, study, style, tables
+from mdmt.report import charts, drawing, features, files, heatmaps, page, sections, study, style, tables
 from mdmt.report.server import make_server
 from mdmt.report.text import Strong, as_latex, as_markdown
 from mdmt.report.verdict import verdict
@@ -203,6 +203,28 @@ def test_fig_6_has_one_legend_for_all_methods(tmp_path):
     assert colours == [{"var(--t2)"}, {"var(--t0)", "var(--t1)", "var(--t2)"}]
     path, _ = files.write_figure(figures, "fig6", {}, tmp_path)
     assert "after task 1" in path.read_text()
+
+
+def test_a_mark_on_the_page_is_where_matplotlib_puts_it(tmp_path):
+    """The page has a series as one path: its corners are the places of matplotlib's marks, in their order."""
+    for seed in (1, 2):
+        leave(tmp_path, "er", seed, tasks=4)
+        leave(tmp_path, "van", seed, tasks=4)
+    drawn = only(tmp_path)
+    figures = [drawing.draw(chart, style.styles([drawn])) for chart in page.charts_of(drawn).values()]
+    groups = {f"task {k}": np.random.default_rng(k).normal(size=(30, 2)) for k in (1, 2, 3)}
+    figures.append(drawing.scatter(groups, list(groups)))
+    for figure in figures:
+        one = r'<g id="series-.*?(?=<g id="(?:series|spread|patch|matplotlib)|</svg>)'
+        theirs = re.findall(one, drawing.svg(figure), re.DOTALL)
+        ours = re.findall(r"<g data-series=.*?</g>", drawing.inline(figure, "name"), re.DOTALL)
+        assert len(theirs) == len(ours) > 0
+        for before, after in zip(theirs, ours, strict=True):
+            places = [[float(x), float(y)] for x, y in re.findall(r'<use [^>]* x="([^"]*)" y="([^"]*)"', before)]
+            path = re.search(r'<path d="M([^"]*)" style="[^"]*marker: url', after)
+            alone = re.search(r'<use [^>]* x="([^"]*)" y="([^"]*)"', after)
+            corners = path[1].split() if path else alone.groups()
+            assert np.reshape([float(part) for part in corners], (-1, 2)) == pytest.approx(np.array(places), abs=0.051)
 
 
 def test_running_runs_are_shown_with_their_curves_so_far(tmp_path):

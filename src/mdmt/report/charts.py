@@ -52,9 +52,18 @@ class Chart:
         values = [f"{line.label} {line.y[k]:.{self.digits}f}" for line, k in last]
         where = f" at the last {self.x_label} ({last[0][0].x[last[0][1]]:g})"
         if self.points:
-            values = [f"{text} at {line.x[k]:.3g}" for text, (line, k) in zip(values, last, strict=True)]
+            values = [f"{text} at {measured(line.x[k])}" for text, (line, k) in zip(values, last, strict=True)]
             where = ""
         return f"{self.y_label}{where}, highest first: {'; '.join(values)}."
+
+
+def measured(value: float) -> str:
+    """Seconds or megabytes, without powers of ten.
+
+    >>> measured(0.31234), measured(611.74), measured(11060.4)
+    ('0.3123', '611.7', '11,060')
+    """
+    return f"{value:.4g}" if value < 1e4 else f"{value:,.0f}"
 
 
 def band_note(study: Study, name: str = "Bands") -> str:

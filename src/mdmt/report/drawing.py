@@ -61,6 +61,7 @@ def draw(chart: Chart, styles: dict[str, Style], *, standalone: bool = False) ->
         else:
             figure = Figure(figsize=(5.2, 3.4))
             axes = figure.add_axes((0.135, 0.15, 0.855, 0.83))
+            axes.tick_params(which="both", length=0, pad=6)  # the grid says where they are
         for number, series in enumerate(chart.series):
             _draw_series(axes, chart, number, styles[series.label])
         axes.set_xlabel(chart.x_label)
@@ -105,17 +106,17 @@ def _draw_series(axes: Axes, chart: Chart, number: int, style: Style) -> None:
         band.set_gid(f"spread-{number}")
 
 
-def swatch(style: Style, points: bool = False) -> str:
-    """A method's line and marker, for a legend of the page."""
+def symbol(style: Style, name: str) -> str:
+    """A method's line and marker, for the legends of the page to show by its name."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=(0.42, 0.2))
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
         axes.set_axis_off()
-        axes.add_line(_handle(style, points))
+        axes.add_line(_handle(style, False))
         axes.lines[0].set_data([0, 0.5, 1], [0.5, 0.5, 0.5])
         axes.lines[0].set_markevery([1])
         axes.set(xlim=(0, 1), ylim=(0, 1))
-    return inline(figure, "")
+    return inline(figure, name).replace("<svg", f'<symbol id="{name}"').replace("</svg>", "</symbol>")
 
 
 def _handle(style: Style, points: bool) -> Line2D:
@@ -235,25 +236,66 @@ def png(figure: Figure) -> bytes:
 def inline(figure: Figure, name: str) -> str:
     """As the page holds it: its ids are unlike those of other charts, its colours are variables.
 
-    A series is marked `data-series`, so that a legend can point at it.
+    A series is marked `data-series`, so that a legend can point at it. Axes are as wide as their data,
+    so nothing needs to be cut off at them.
     """
     text = svg(figure)
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL)
     text = re.sub(r'id="(series|spread)-(\d+)"', r'data-\1="\2"', text)
-    text = re.sub(
-        r'( id="(figure|axes|patch|matplotlib|xtick|ytick|line2d|text|PathCollection|LineCollection)[^"]*")', "", text
-    )
-    text = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{name}-", text)
+    text = re.sub(r"<clipPath.*?</clipPath>", "", text, flags=re.DOTALL)
+    text = re.sub(r' clip-path="[^"]*"', "", text)
+    text = _numbered(text.replace("xlink:href", "href"), name)
     for colour, variable in VARIABLES.items():
         text = text.replace(colour, variable)
     return _short(text)
 
 
+def _numbered(text: str, name: str) -> str:
+    """Without ids that nothing refers to; the others are numbers behind the name."""
+    used = {old: f"{name}-{number}" for number, old in enumerate(dict.fromkeys(re.findall(r'href="#([^"]*)"', text)))}
+    text = re.sub(r' id="([^"]*)"', lambda found: f' id="{used[found[1]]}"' if found[1] in used else "", text)
+    return re.sub(r'href="#([^"]*)"', lambda found: f'href="#{used[found[1]]}"', text)
+
+
 def _short(text: str) -> str:
-    """The same picture in fewer letters: hundredths of a point, the page's font, one style for neighbours that share it."""
-    text = re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), text)
-    text = re.sub(r" font-family: [^;]*;", "", text)
+    """The same picture in fewer letters: no more digits than are seen, no groups of nothing, a series as one path."""
+    text = re.sub(r"-?\d+\.\d{2,}", _seen, text)
+    text = re.sub(r"(font-size: 10px|font-family: [^;]*|stroke-dashoffset: 0); ?", "", text)
+    text = re.sub(r' transform="rotate\(-0 [^"]*"| xmlns[^" ]*"[^"]*"| version="[^"]*"', "", text)
+    text = re.sub(r'<svg width="[^"]*" height="[^"]*"', "<svg", text)  # as large as the page has room for
+    text = re.sub(r'<path d="[^"]*" style="fill: none"/>', "", text)  # the ground of a picture without one
+    text = re.sub(r"<defs>\s*</defs>|<g/>", "", _ungrouped(text))
     text = re.sub(r"\s*\n\s*", "\n", text).strip()
-    alike = r'((?:<use [^>]*?)( style="[^"]*")/>(?:\n<use [^>]*?\2/>)+)'
-    return re.sub(alike, lambda uses: f"<g{uses[2]}>\n{uses[1].replace(uses[2], '')}\n</g>", text)
+    text = re.sub(r"\n(?=[Cz\"])|\n?L(?= )|(?<=[MC]) ", "", text)
+    text = re.sub(r'<use href="#([^"]*)"[^>]*?( style="[^"]*")/>(?:\n<use href="#\1"[^>]*\2/>)+', _corners, text)
+    mark = r"((?:<defs>\n[^\n]*\n</defs>\n)?<marker[^\n]*\n)"
+    line, marks = r'<path d="([^"]*)" style="([^"]*)"/>\n', r'<path d="\1" style="fill: none; (marker[^"]*)"/>'
+    return re.sub(line + mark + marks, r'\3<path d="\1" style="\2; \4"/>', text)
+
+
+def _seen(number: re.Match[str]) -> str:
+    """A place to tenths of a point, a shape to hundredths."""
+    value = float(number[0])
+    return f"{value:.{1 if abs(value) > 10 else 2}f}".rstrip("0").rstrip(".")
+
+
+def _ungrouped(text: str) -> str:
+    """Without the groups that say nothing about what is in them."""
+    told: list[bool] = []
+
+    def tag(found: re.Match[str]) -> str:
+        if found[0] != "</g>":
+            told.append(found[0] != "<g>")
+            return found[0] if told[-1] else ""
+        return found[0] if told.pop() else ""
+
+    return re.sub(r"<g( [^>]*[^/])?>|</g>", tag, text)
+
+
+def _corners(uses: re.Match[str]) -> str:
+    """Uses of one mark in one style, as a path that has the mark at each of its corners."""
+    places = re.findall(r' x="([^"]*)" y="([^"]*)"', uses[0])
+    mark = f'<marker id="{uses[1]}m" markerUnits="userSpaceOnUse" overflow="visible"><use href="#{uses[1]}"{uses[2]}/></marker>'
+    corners = " ".join(f"{x} {y}" for x, y in places)
+    return f'{mark}\n<path d="M{corners}" style="fill: none; marker: url(#{uses[1]}m)"/>'

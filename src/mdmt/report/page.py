@@ -85,6 +85,7 @@ def render(studies: list[Figures], unusable: list[UnusableRun], *, where: str, v
         methods=list(dict.fromkeys(entry.method for figures in studies for entry in figures.study.entries)),
         benchmarks=list(dict.fromkeys(figures.study.benchmark for figures in studies)),
         running=[_running(study, number, look) for number, study in enumerate(running)],
+        symbols=[Markup(drawing.symbol(style, name)) for style, name in _symbols(look).items()],
         unusable=unusable,
         where=where,
         version=version,
@@ -130,10 +131,21 @@ def _context(figures: Figures, look: dict[str, Style]) -> dict[str, Any]:
         "pairs": heatmaps.pairs(study),
         "differences": sections.differences(study),
         "methods": sections.methods(study),
-        "swatches": {entry.label: Markup(drawing.swatch(look[entry.label])) for entry in study.entries},
+        "swatches": _swatches(study, look),
         "sample_note": sections.sample_note(study),
         "snapshot_numbers": sections.snapshot_numbers(study),
     }
+
+
+def _symbols(look: dict[str, Style]) -> dict[Style, str]:
+    """Names of the lines and markers, each of which the page has once."""
+    return {style: f"look-{number}" for number, style in enumerate(dict.fromkeys(look.values()))}
+
+
+def _swatches(study: Study, look: dict[str, Style]) -> dict[str, Markup]:
+    names = _symbols(look)
+    use = Markup('<svg><use href="#{}"/></svg>')
+    return {entry.label: use.format(names[look[entry.label]]) for entry in study.entries}
 
 
 def _chart(chart: Chart, prefix: str, look: dict[str, Style]) -> dict[str, Any]:
@@ -182,5 +194,5 @@ def _running(study: Study, number: int, look: dict[str, Style]) -> dict[str, Any
         "title": study.title,
         "lines": lines,
         "chart": _chart(chart, f"r{number}", look) if series else None,
-        "swatches": {entry.label: Markup(drawing.swatch(look[entry.label])) for entry in study.entries},
+        "swatches": _swatches(study, look),
     }

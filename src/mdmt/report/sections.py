@@ -12,7 +12,7 @@ from mdmt.experiments.comparison import Row, Spread
 from mdmt.experiments.config import RunConfig
 from mdmt.experiments.ranking import ranking
 from mdmt.metrics import Metric
-from mdmt.report.charts import Chart, Series
+from mdmt.report.charts import Chart, Series, measured
 from mdmt.report.features import first_run, snapshot_tasks
 from mdmt.report.heatmaps import task_sample
 from mdmt.report.study import Study
@@ -161,7 +161,7 @@ def chart_rows(chart: Chart) -> tuple[list[str], list[list[str]]]:
         return columns, [
             [
                 point.label,
-                f"{point.x[0]:.4g}",
+                measured(point.x[0]),
                 f"{point.y[0]:.2f}",
                 f"{point.low[0]:.2f} to {point.high[0]:.2f}",
             ]
