@@ -30,8 +30,10 @@ def interrupt(folder, learned, step=5):
     """Make a finished run one that has learned so many tasks and was stopped in the next, with a checkpoint."""
     whole = json.loads((folder / "record.json").read_text())
     tasks = whole["tasks"][: learned + 1]
-    names = ("accuracy", "accuracy_task_free", "drift")
-    record = {name: [row[: i + 1] for i, row in enumerate(whole[name][:learned])] for name in names}
+    shared = json.loads((folder / "config.json").read_text())["heads"] == "shared"  # measured on tasks to come too
+    record = {name: whole[name][:learned] for name in ("accuracy", "accuracy_task_free", "drift")}
+    for name in ("drift",) if shared else tuple(record):
+        record[name] = [row[: i + 1] for i, row in enumerate(record[name])]
     record |= {name: whole[name] for name in ("seconds", "steps", "memory_bytes")}
     record |= {"curve": whole["curve"][:learned], "tasks": tasks, "weights_sha256": "0" * 64}
     state = {"tasks": tasks, "open": tasks[-1]["name"], "done": step, "record": record}

@@ -65,9 +65,9 @@ def check_checkpoint(manifest: dict[str, Any]) -> tuple[Position, dict[str, Any]
 
 
 def _progress(content: dict[str, Any]) -> dict[str, Any]:
-    """A record whose matrices lack what is not measured yet."""
+    """A record whose matrices lack what is not measured yet; accuracy on tasks to come, which one head has, is left out."""
     size = len(_list("tasks", gate.value_of(content, "tasks")))
-    whole = {name: _fill(name, content, size, size) for name in MATRICES}
+    whole = {name: [row[:size] for row in _fill(name, content, size, size)] for name in MATRICES}
     return _check({**content, **whole}) | {"finished": False}
 
 
