@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -278,78 +276,6 @@ def resnet18(channels: int = 3, width: int = 64, norm_start: NormStart = "fast")
     In the published runs `norm_start` was "zero", which needs tasks of many steps: see `BatchNorm`.
     """
     return ResNet("resnet18", channels, width, norm_start, kernel=7, stride=2, norm_shortcut=False)
-
-
-def read_weights(file: str | Path) -> dict[str, Any]:
-    """A state dict, as `torch.save` or safetensors wrote it."""
-    try:
-        if str(file).endswith(".safetensors"):
-            return load_file(file)
-        given = torch.load(file, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise Mistake(f"{file} is missing: --weights takes a state dict, such as torchvision's of resnet18") from None
-    except Exception as error:  # a foreign file can fail in many ways; weights_only refuses whatever is not tensors
-        raise Mistake(f"{file} is no state dict of tensors ({type(error).__name__})") from None
-    return given if isinstance(given, dict) else {}
-
-
-def load_first_weights(backbone: Backbone, file: str | Path, seed: int) -> None:
-    """Start a network from a file: a state dict of its own kind, or torchvision's where it is a ResNet-18."""
-    given = read_weights(file)
-    own = backbone.state_dict()
-    if not given.keys() >= own.keys():
-        if backbone.spec["name"] != "resnet18":
-            missing = next(name for name in own if name not in given)
-            raise Mistake(f"{file} has no {missing!r}: it is not a state dict of {backbone.spec['name']}")
-        load_imagenet(backbone, file, seed)
-        return
-    for name, value in own.items():
-        if getattr(given[name], "shape", None) != value.shape:
-            raise Mistake(f"{file} has no {name!r} of shape {tuple(value.shape)}: the network is another")
-    backbone.load_state_dict({name: given[name] for name in own})
-
-
-TORCHVISION_EPS = 1e-5  # of its batch norms
-
-
-def load_imagenet(backbone: Backbone, file: str | Path, seed: int) -> None:
-    """Start a ResNet-18 from a torchvision state dict: kernels and batch-norm weights, no statistics, no head.
-
-    The head is drawn from the seed. This is not the published checkpoint, which had bare shortcuts as
-    our network has. Torchvision's have a batch norm, so it is folded in as it acts in evaluation: its
-    factor gamma / sqrt(var + eps) into the 1x1 kernel, its shift into the bias of the block's second
-    batch norm, which is added to the same sum.
-    """
-    given = read_weights(file)
-    names = {"conv.weight": "conv1.weight", "norm.weight": "bn1.weight", "norm.bias": "bn1.bias"}
-    for stage in range(8):
-        ours, theirs = f"stages.{stage}", f"layer{stage // 2 + 1}.{stage % 2}"
-        for i in (1, 2):
-            names[f"{ours}.conv{i}.weight"] = f"{theirs}.conv{i}.weight"
-            names |= {f"{ours}.norm{i}.{part}": f"{theirs}.bn{i}.{part}" for part in ("weight", "bias")}
-        names[f"{ours}.shortcut.0.weight"] = f"{theirs}.downsample.0.weight"
-    backbone.draw(torch.Generator().manual_seed(seed))
-    with torch.no_grad():
-        for name, value in backbone.named_parameters():
-            source = given.get(names[name])
-            if not isinstance(source, Tensor) or source.shape != value.shape:
-                raise Mistake(f"{file} has no {names[name]!r} of shape {tuple(value.shape)}: it is not a resnet18")
-            value.copy_(source)
-        for stage in (2, 4, 6):
-            block: Any = backbone.get_submodule(f"stages.{stage}")
-            factor, shift = _shortcut_norm(given, f"layer{stage // 2 + 1}.0.downsample.1", file)
-            block.shortcut[0].weight.mul_(factor[:, None, None, None])
-            block.norm2.bias.add_(shift)
-
-
-def _shortcut_norm(given: dict[str, Any], name: str, file: str | Path) -> tuple[Tensor, Tensor]:
-    """The factor and the shift of one of torchvision's batch norms, as it acts in evaluation."""
-    parts: list[Any] = [given.get(f"{name}.{part}") for part in ("weight", "bias", "running_mean", "running_var")]
-    if not all(isinstance(part, Tensor) for part in parts):
-        raise Mistake(f"{file} has no {name!r} with its statistics: it is not a resnet18")
-    weight, bias, mean, variance = parts
-    factor = weight / (variance + TORCHVISION_EPS).sqrt()
-    return factor, bias - mean * factor
 
 
 MAKERS: dict[str, Callable[..., Backbone]] = {"mlp": mlp, "reduced_resnet18": reduced_resnet18, "resnet18": resnet18}

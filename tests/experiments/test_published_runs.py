@@ -10,6 +10,7 @@ from torch.nn import functional
 from mdmt import backbones, benchmarks
 from mdmt.cli.app import main
 from mdmt.data.sources import IMAGENET_RESNET18
+from mdmt.experiments.first_weights import load_imagenet
 from mdmt.experiments.resolve import reduced, resolve
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
 
@@ -75,7 +76,7 @@ def test_image_benchmarks_run_and_say_how_they_are_reduced(benchmark, tmp_path, 
 def test_imagenet_weights_are_kernels_and_batch_norm_weights_only(tmp_path):
     state = imagenet(tmp_path / "resnet18.pth")
     net = backbones.resnet18()
-    backbones.load_imagenet(net, tmp_path / "resnet18.pth", seed=1)
+    load_imagenet(net, tmp_path / "resnet18.pth", seed=1)
     assert torch.equal(net.conv.weight, state["conv1.weight"])
     assert torch.equal(net.stages[7].norm2.bias, state["layer4.1.bn2.bias"])
     assert net.norm.running_var.abs().max() == 0
@@ -87,7 +88,7 @@ def test_the_batch_norm_of_imagenets_shortcuts_is_folded_in(layer, tmp_path):
     """With torchvision's statistics in its other batch norms, the block computes what torchvision's does."""
     state = imagenet(tmp_path / "resnet18.pth")
     net = backbones.resnet18()
-    backbones.load_imagenet(net, tmp_path / "resnet18.pth", seed=1)
+    load_imagenet(net, tmp_path / "resnet18.pth", seed=1)
     name = f"layer{layer}.0"
     block = net.stages[2 * layer - 2].eval()
     for norm, theirs in ((block.norm1, "bn1"), (block.norm2, "bn2")):
@@ -137,7 +138,7 @@ def test_files_that_are_no_weights_are_named(tmp_path, capsys):
         ("text.pth", "is no state dict of tensors"),
     ):
         with pytest.raises(ValueError) as raised:
-            backbones.load_imagenet(backbones.resnet18(), tmp_path / name, seed=1)
+            load_imagenet(backbones.resnet18(), tmp_path / name, seed=1)
         assert message in str(raised.value)
     assert main(["run", "split-cub", "--weights", str(tmp_path / "none.pth")]) == 2
     assert "none.pth" in capsys.readouterr().err

@@ -23,13 +23,14 @@ def list_(
     """List the runs in a folder. State, A_T, seconds, size, tasks and date."""
     from pathlib import Path
 
-    from mdmt.experiments.store import distinctions, find_runs
+    from mdmt.experiments.store import find_runs
+    from mdmt.report.runs import describe, distinctions, list_runs
 
     if not Path(out).is_dir():
         raise Mistake(f"{out} is not a folder: runs are where --out put them, by default in runs")
     folders = find_runs(out)
     words = distinctions(folders)
-    runs = [{**folder.describe(), "differs": words.get(folder.path, "")} for folder in folders]
+    runs = [{**describe(folder), "differs": words.get(folder.path, "")} for folder in folders]
     runs.sort(key=lambda run: (run["benchmark"] is None, *(str(run[key]) for key in ("benchmark", "label", "path"))))
     if json:
         print(dumps({"runs": runs}))
@@ -37,8 +38,6 @@ def list_(
     if not runs:
         print(f"no runs in {out}")
         return
-    from mdmt.report.runs import list_runs
-
     list_runs(runs, out)
 
 
@@ -54,9 +53,10 @@ def show(
     """Show a run. Metrics, accuracies, drift, cost, versions and settings."""
     from mdmt.experiments.measurements import steps_as_csv
     from mdmt.experiments.store import find_run
+    from mdmt.report.runs import describe, show_run
 
     folder = find_run(run, out)
-    about = folder.describe()
+    about = describe(folder)
     if about["benchmark"] is None or about["state"] in ("damaged", "foreign"):
         raise Mistake(f"{folder} cannot be shown: {about['state']}: {about['reason']}")
     if csv:
@@ -66,8 +66,6 @@ def show(
     if json:
         print(dumps({"path": str(folder.path), "config": config.to_json(), "record": record}))
         return
-    from mdmt.report.runs import show_run
-
     show_run(about, config, record)
     for line in folder.traceback:
         print(line)
@@ -81,10 +79,11 @@ def remove(
 ) -> None:
     """Remove runs. A run that a process is working on is refused."""
     from mdmt.experiments.store import find_run
+    from mdmt.report.runs import describe
 
     folders = {folder.path: folder for folder in (find_run(run, out) for run in runs)}
     for folder in folders.values():
-        about = folder.describe()
+        about = describe(folder)
         try:
             if not yes and not typer.confirm(f"remove {folder} ({about['state']}, {about['label']})?", err=True):
                 continue

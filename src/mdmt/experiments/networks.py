@@ -12,6 +12,7 @@ import mdmt.backbones as backbones
 from mdmt.benchmarks.registry import Benchmark
 from mdmt.errors import Mistake
 from mdmt.experiments.config import RunConfig
+from mdmt.experiments.first_weights import load_first_weights
 from mdmt.own_code import is_own, load
 
 CONVOLUTIONAL = ("reduced_resnet18", "resnet18")  # what images may be given to, of any size
@@ -68,7 +69,7 @@ def make_network(config: RunConfig) -> nn.Module:
     if not is_own(name):
         backbone = backbones.make(config.backbone)
         if config.weights_file is not None:
-            backbones.load_first_weights(backbone, config.weights_file, config.seed)
+            load_first_weights(backbone, config.weights_file, config.seed)
         return backbone
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)

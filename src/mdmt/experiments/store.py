@@ -15,16 +15,16 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from mdmt.errors import Mistake, summarise
-from mdmt.experiments.config import NOT_HASHED, RunConfig
+from mdmt.experiments.config import RunConfig
 from mdmt.experiments.gate import matching, text, value_of
 from mdmt.experiments.measurements import (
     Position,
@@ -50,8 +50,6 @@ CHECKPOINT = "checkpoint"
 EVENTS = "tensorboard"
 MODEL = "model"  # the learner when the run was over, where that was asked for
 MANIFESTS = ("state.json", "previous.json")  # of a checkpoint: the last, and the one before it
-
-NESTED = ("arguments", "backbone", "memory")  # keys of a config that hold several settings
 
 T = TypeVar("T")
 
@@ -196,32 +194,6 @@ class RunFolder:
     def has(self, name: str) -> bool:
         """Whether there is a file of this name."""
         return (self.path / name).is_file()
-
-    def describe(self) -> dict[str, Any]:
-        """The run as a list of runs shows it; it never raises."""
-        state = self.state
-        about: dict[str, Any] = {
-            **dict.fromkeys(("benchmark", "label", "seed", "tasks", "A_T", "seconds", "finished_at")),
-            "held_out": False,
-            "state": state.kind,
-            "at": None if state.at is None else asdict(state.at),
-            "reason": state.reason,
-            "bytes": self.bytes,
-            "path": str(self.path),
-        }
-        with suppress(Mistake, OSError):
-            config = self.config
-            about |= {"benchmark": config.benchmark, "label": config.label, "seed": config.seed}
-            about["held_out"] = config.cross_validation
-            about["tasks"] = config.tasks
-            record = self.record_so_far
-            if record is not None and state.kind != "damaged":
-                about["seconds"] = record["seconds"]
-            if record is not None and state.kind == "finished":
-                about["A_T"] = record["metrics"]["A_T"]
-                about["tasks"] = len(record["tasks"])
-                about["finished_at"] = self.finished_at.isoformat(timespec="seconds")
-        return about
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -377,30 +349,3 @@ def find_run(name: str, out: str | Path) -> RunFolder:
         first = ", ".join(str(run) for run in runs[:3]) + (", ..." if len(runs) > 3 else "")
         raise Mistake(f"{name!r} names {len(runs)} runs: {first}; give more of the path")
     return runs[0]
-
-
-def distinctions(runs: Sequence[RunFolder]) -> dict[Path, str]:
-    """What tells runs with one label apart, their seeds aside: the settings in which they differ."""
-    groups: dict[tuple[str, str], dict[Path, dict[str, str]]] = {}
-    for run in runs:
-        with suppress(Mistake, OSError):
-            config = run.config
-            groups.setdefault((config.benchmark, config.label), {})[run.path] = _settings(config)
-    words: dict[Path, str] = {}
-    for group in groups.values():
-        keys = dict.fromkeys(key for settings in group.values() for key in settings)
-        differing = [key for key in keys if len({settings.get(key) for settings in group.values()}) > 1]
-        for path, settings in group.items():
-            words[path] = ", ".join(f"{key}={settings[key]}" for key in differing if key in settings)
-    return words
-
-
-def _settings(config: RunConfig) -> dict[str, str]:
-    """All that may tell two configs with one label apart, flat, as text; data by its folder and fingerprint."""
-    content = config.to_json()
-    flat = {key: value for key, value in content.items() if key not in (*NOT_HASHED, *NESTED, "tasks", "fingerprint")}
-    flat |= content["arguments"] | content["backbone"]["arguments"]
-    flat |= {"backbone": content["backbone"]["name"], "memory": " ".join(map(str, content["memory"].values()))}
-    if config.fingerprint is not None:
-        flat["data"] = f"{Path(config.data or '').name} {config.fingerprint[:4]}"
-    return {key: printable(str(value)) for key, value in flat.items()}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
@@ -9,14 +12,71 @@ from typing import Any
 
 from rich.text import Text
 
+from mdmt.errors import Mistake
 from mdmt.experiments.comparison import mean_std, stored_bytes
-from mdmt.experiments.config import RunConfig
+from mdmt.experiments.config import NOT_HASHED, RunConfig
+from mdmt.experiments.store import RunFolder
 from mdmt.metrics import A_T
 from mdmt.report.tables import metrics_table, reduction
 from mdmt.report.text import Grid, rich_table, screen
 from mdmt.words import count, moment, printable, size
 
+NESTED = ("arguments", "backbone", "memory")  # keys of a config that hold several settings
 ROOMY = 76  # columns of a screen that has room for tasks and date
+
+
+def describe(run: RunFolder) -> dict[str, Any]:
+    """The run as a list of runs shows it; it never raises."""
+    state = run.state
+    about: dict[str, Any] = {
+        **dict.fromkeys(("benchmark", "label", "seed", "tasks", "A_T", "seconds", "finished_at")),
+        "held_out": False,
+        "state": state.kind,
+        "at": None if state.at is None else asdict(state.at),
+        "reason": state.reason,
+        "bytes": run.bytes,
+        "path": str(run.path),
+    }
+    with suppress(Mistake, OSError):
+        config = run.config
+        about |= {"benchmark": config.benchmark, "label": config.label, "seed": config.seed}
+        about["held_out"] = config.cross_validation
+        about["tasks"] = config.tasks
+        record = run.record_so_far
+        if record is not None and state.kind != "damaged":
+            about["seconds"] = record["seconds"]
+        if record is not None and state.kind == "finished":
+            about["A_T"] = record["metrics"]["A_T"]
+            about["tasks"] = len(record["tasks"])
+            about["finished_at"] = run.finished_at.isoformat(timespec="seconds")
+    return about
+
+
+def distinctions(runs: Sequence[RunFolder]) -> dict[Path, str]:
+    """What tells runs with one label apart, their seeds aside: the settings in which they differ."""
+    groups: dict[tuple[str, str], dict[Path, dict[str, str]]] = {}
+    for run in runs:
+        with suppress(Mistake, OSError):
+            config = run.config
+            groups.setdefault((config.benchmark, config.label), {})[run.path] = _told_apart(config)
+    words: dict[Path, str] = {}
+    for group in groups.values():
+        keys = dict.fromkeys(key for settings in group.values() for key in settings)
+        differing = [key for key in keys if len({settings.get(key) for settings in group.values()}) > 1]
+        for path, settings in group.items():
+            words[path] = ", ".join(f"{key}={settings[key]}" for key in differing if key in settings)
+    return words
+
+
+def _told_apart(config: RunConfig) -> dict[str, str]:
+    """All that may tell two configs with one label apart, flat, as text; data by its folder and fingerprint."""
+    content = config.to_json()
+    flat = {key: value for key, value in content.items() if key not in (*NOT_HASHED, *NESTED, "tasks", "fingerprint")}
+    flat |= content["arguments"] | content["backbone"]["arguments"]
+    flat |= {"backbone": content["backbone"]["name"], "memory": " ".join(map(str, content["memory"].values()))}
+    if config.fingerprint is not None:
+        flat["data"] = f"{Path(config.data or '').name} {config.fingerprint[:4]}"
+    return {key: printable(str(value)) for key, value in flat.items()}
 
 
 def list_runs(runs: list[dict[str, Any]], out: str) -> None:
