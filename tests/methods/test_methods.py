@@ -293,6 +293,17 @@ def test_gem_solves_its_quadratic_program(kind, margin, seed):
         assert (rows @ (g + rows.T @ v) >= -1e-6 * size).all()  # no past task's loss rises
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_gem_makes_no_long_step_of_short_gradients(seed):
+    """The update is the nearest vector to g + margin * (sum of rows) in a cone: not longer, however nearly rows cancel."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(6, 1)) * rng.normal(size=30) + 10 ** rng.uniform(-7, -5) * rng.normal(size=(6, 30))
+    rows = torch.from_numpy(rows * 10 ** rng.uniform(-3, 0, size=(6, 1)))
+    g = -rows[0] + 1e-2 * torch.from_numpy(rng.normal(size=30))
+    v = solve(rows @ rows.T, rows @ g, 0.5)
+    assert (g + v @ rows).norm() <= (1 + 1e-3) * (g + 0.5 * rows.sum(0)).norm()
+
+
 def test_gem_with_one_constraint_is_a_gem(generator):
     g, r = torch.randn(2, 50, generator=generator, dtype=torch.float64)
     r = r if g @ r < 0 else -r

@@ -11,6 +11,7 @@ from mdmt.methods.base import Method, setting
 from mdmt.placement import send
 from mdmt.tasks import Batch
 
+DAMPING = 1e-10  # added to the squared lengths of rows, which are 1
 PIECE = 2**13  # columns whose copy in double precision stays in the cache
 
 
@@ -21,7 +22,7 @@ class GEM(Method):
     of a task, whatever their classes (`--set policy=TaskRing`); here it shares the other methods' memory,
     so many of each class. `margin` is the original's memory strength: the dual variables are at least
     that, which pulls the update towards the past. Its program adds 1e-3 to the diagonal of the Gram
-    matrix, for its solver's sake; ours takes singular matrices as they are.
+    matrix, for its solver's sake; ours far less (see `solve`).
     """
 
     name, kind, source = "gem", "rehearsal", "Lopez-Paz and Ranzato, 2017"
@@ -53,15 +54,16 @@ def gram_matrix(rows: Tensor) -> Tensor:
 def solve(gram: Tensor, products: Tensor, margin: float) -> Tensor:
     """The v >= margin that minimises v' P v / 2 + q' v, for the Gram matrix P and the products q of its rows with g.
 
-    With w = v - margin this is a least-squares problem with w >= 0: P = A'A from its eigenvectors, singular or not, since q
-    lies in the range of P.
+    With w = v - margin this is a least-squares problem with w >= 0, for P = A'A from its eigenvectors. Rows count as of length
+    1, and DAMPING keeps w small where some of them nearly cancel: else rounding errors of P would make the update
+    longer than g + margin * (sum of rows), whose nearest vector it is.
     """
     from scipy.optimize import nnls  # here, so that importing mdmt does not wait for it
 
-    values, vectors = np.linalg.eigh(gram.numpy())
-    kept = values > values.max(initial=0.0) * len(values) * np.finfo(float).eps
-    root: NDArray[np.float64] = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
-    shifted = products.numpy() + gram.numpy().sum(1) * margin
-    target = -(vectors[:, kept].T @ shifted) / np.sqrt(values[kept])
-    duals = nnls(root, target)[0] if kept.any() else np.zeros(len(values))
-    return torch.from_numpy(duals + margin)
+    lengths = gram.diagonal().sqrt()
+    lengths = torch.where(lengths > 0, lengths, 1.0)
+    shifted = ((products + margin * gram.sum(1)) / lengths).numpy()
+    values, vectors = np.linalg.eigh((gram / torch.outer(lengths, lengths)).numpy())
+    root: NDArray[np.float64] = np.sqrt(values.clip(0.0) + DAMPING)
+    duals = nnls(root[:, None] * vectors.T, -(vectors.T @ shifted) / root)[0]
+    return torch.from_numpy(duals) / lengths + margin
