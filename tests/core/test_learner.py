@@ -456,6 +456,20 @@ def test_a_loss_that_is_not_finite_stops_learning():
         learner.run(stream)
 
 
+def test_a_gradient_too_long_for_its_numbers_stops_learning():
+    """Weights before a batch norm can grow without end while the loss, and here the sum of the gradient, look well."""
+
+    class Away(VAN):
+        def gradient(self, batch):
+            gradient = super().gradient(batch).clone()
+            gradient[:2] = torch.tensor([1e25, -1e25])
+            return gradient
+
+    learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), Away())
+    with pytest.raises(FloatingPointError, match="step 0: the length of the gradient is not finite"):
+        learner.run(small_stream("permuted-digits", tasks=1))
+
+
 def test_where_a_penalty_is_too_strong_the_message_names_its_strength():
     learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), PI(strength=1e9), lr=0.1)
     with pytest.raises(
