@@ -65,7 +65,5 @@ class Vitals:
             self.stop("loss", step)
         if not math.isfinite(total):
             self.stop("gradient", step)
-        if not math.isfinite(
-            norm
-        ):  # numbers of 1e20: weights before a batch norm may grow so, and the loss does not show it
+        if not math.isfinite(norm):  # weights before a batch norm can grow so, and no loss shows it
             self.stop("length of the gradient", step)
