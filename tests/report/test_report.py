@@ -396,7 +396,8 @@ def test_centres_are_weights_of_heads_or_means_of_features(tmp_path):
     (angles,), _ = heatmaps.centres(only(common.path))
     expected = np.degrees(np.arccos(centres[0] @ centres[1] / np.linalg.norm(centres[0]) / np.linalg.norm(centres[1])))
     assert angles.columns[:3] == ["1.1", "1.2", "2.1"]
-    assert angles.rows[0][1][1].exact == f"{expected:.1f}°"
+    assert angles.rows[1][1][0].exact == f"{expected:.1f}°"
+    assert [sum(cell is not None for cell in cells) for _, cells in angles.rows] == [1, 2, 3, 4, 5, 6]
 
 
 def test_intervals_are_students(out):

@@ -113,12 +113,14 @@ def centres(study: Study) -> tuple[list[Heatmap], bool]:
 
 
 def _centre_map(label: str, names: list[str], angles: Array, largest: float) -> Heatmap:
-    """Classes are named 9.2, the second class of task 9."""
+    """Each pair of classes once; 9.2 is the second class of task 9."""
     short = [name.removeprefix("task ").replace(", class ", ".") for name in names]
     groups = np.array([name.split(".")[0] for name in short])
     rows: list[Line] = []
-    for name, line in zip(short, angles, strict=True):
-        cells: list[Cell | None] = [Cell(f"{angle:.0f}", _percent(angle / largest), f"{angle:.1f}°") for angle in line]
+    for i, (name, line) in enumerate(zip(short, angles, strict=True)):
+        cells: list[Cell | None] = [None] * len(short)
+        for j, angle in enumerate(line[: i + 1]):
+            cells[j] = Cell(f"{angle:.0f}", _percent(angle / largest), f"{angle:.1f}°")
         rows.append((name, cells))
     own = groups[:, None] == groups
     parts = {"within tasks": angles[own & ~np.eye(len(own), dtype=bool)], "between": angles[~own]}
