@@ -179,7 +179,7 @@ def test_the_verdict_compares_equal_seeds_only(monkeypatch):
     told = sentence(monkeypatch, er, ours, lucky)
     assert told.startswith("mdmt-r is best: 57.00 %")
     assert "paired over 2 seeds" in told
-    assert told.endswith(" Not compared, for want of equal seeds: van.")
+    assert told.endswith(" Not compared, for want of equal seeds: van (99.00 %, 1 seed).")
     one = sentence(monkeypatch, row_of("er", 0.5, seeds=(1,)), row_of("van", 0.4, seeds=(1,)))
     assert "+10.00 points above van, and one seed cannot say how sure that is" in one
     assert "there is no other method to compare it with" in sentence(monkeypatch, er)

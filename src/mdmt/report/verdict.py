@@ -86,5 +86,7 @@ def _cost(row: Row) -> str:
 
 
 def _left_out(ranked: Ranking) -> str:
-    names = ", ".join(row.label for row in ranked.left_out)
+    names = ", ".join(
+        f"{row.label} ({A_T.text(row.accuracy)} %, {count('seed', len(row.seeds))})" for row in ranked.left_out
+    )
     return f" Not compared, for want of equal seeds: {names}." if names else ""
