@@ -85,6 +85,17 @@ def test_held_out_tasks_share_nothing_with_the_others(benchmark, tmp_path, monke
             assert not classes[0] & classes[1]
 
 
+def test_permutations_to_choose_settings_on_do_not_run_out(here, tmp_path, capsys):
+    """Three tasks forget little; as many as a run is measured on are as hard, and none of them is one of these."""
+    apart, measured = (
+        stream_for(resolve("permuted-digits", "van", tasks=10, cross_validation=held_out)) for held_out in (True, False)
+    )
+    orders = [[tuple(t.view.order.tolist()) for t in stream] for stream in (apart, measured)]
+    assert len({*orders[0], *orders[1]}) == 20
+    arguments = ["--method", "van", "--grid", "lr=0.1,0.03", "--tasks", "10", "--subset", "20"]
+    assert "A_10 (%)" in tune(capsys, tmp_path, *arguments).out
+
+
 def rows_of(part):
     return {row.numpy().tobytes() for row in part.inputs[torch.arange(len(part))]}
 
@@ -200,7 +211,8 @@ def test_workers_do_the_runs_and_finished_ones_are_read(tmp_path, capsys):
         (["--grid", "lr="], "--grid lr=: write it as key=a,b,c"),
         (["--grid", "lr=0.1", "--set", "lr=0.2"], "lr is set to one value already"),
         (["--grid", "lr=x"], "lr=x: must be a number"),
-        (["--tasks", "4"], "tasks=4: permuted-digits takes 1 to 3 held-out ones"),
+        (["--tasks", "991"], "tasks=991: permuted-digits takes 1 to 990 held-out ones"),
+        (["split-digits", "--tasks", "6"], "tasks=6: split-digits takes 1 to 5 held-out ones"),
         (["--workers", "0", "--grid", "lr=0.1"], "--workers 0"),
         (["--checkpoint-every", "x", "--grid", "lr=0.1,0.2"], "mdmt: checkpoint-every x: must be a number of steps"),
     ],

@@ -53,22 +53,22 @@ def _cut(data: LabelledImages, train_per_class: int) -> Arrays:
 
 def permuted_digits(
     seed: int,
-    tasks: int = PERMUTATIONS,
+    tasks: int | None = None,
     heads: HeadKind = "shared",
     *,
     subset: int | None = None,
     cross_validation: bool = False,
 ) -> Stream:
-    """The digits with their pixels reordered for each task, as in Permuted MNIST.
+    """The digits with their pixels reordered for each task, as in Permuted MNIST; ten tasks unless told otherwise.
 
-    The tasks for cross-validation are permutations 11 to 13 of the seed, which the ten never use, and
-    are tested on digits that are left out of training for it.
+    The tasks for cross-validation, usually three, are permutations 11 and on of the seed, which the ten
+    never use, and are tested on digits that are left out of training for it.
     """
     data = validation_digits() if cross_validation else digits()
     rows = draw(data.train.labels, subset, seed)
     images = data.train.images if subset is None else data.train.images[rows]
-    first = PERMUTATIONS if cross_validation else 0
-    count = min(tasks, HELD_OUT) if cross_validation else tasks
+    first, usual = (PERMUTATIONS, HELD_OUT) if cross_validation else (0, PERMUTATIONS)
+    count = usual if tasks is None else tasks
     stream = [
         Task(
             f"permutation {number}",

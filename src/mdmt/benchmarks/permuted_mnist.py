@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mdmt.benchmarks.splits import TASKS, count_tasks, draw, reductions
+from mdmt.benchmarks.splits import HELD_OUT, TASKS, check_count, draw, reductions
 from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.readers import Arrays, LabelledImages, read_mnist
 from mdmt.tasks import HeadKind, Permutation, Stream, Task
@@ -32,19 +32,21 @@ def pixel_orders(seed: int, first: int, count: int) -> list[Tensor]:
 
 def permuted_mnist(
     seed: int,
-    tasks: int = TASKS,
+    tasks: int | None = None,
     heads: HeadKind = "shared",
     *,
     data: str | Path | None = None,
     subset: int | None = None,
     cross_validation: bool = False,
 ) -> Stream:
-    """Training images 5,000 to 59,999 and the 10,000 test images, pixels in [0, 1].
+    """Training images 5,000 to 59,999 and the 10,000 test images, pixels in [0, 1]; 17 tasks unless told otherwise.
 
-    The tasks for cross-validation are permutations 18 to 20 of the seed, which the 17 never use, and
-    are tested on images 0 to 4,999.
+    The tasks for cross-validation, usually three, are permutations 18 and on of the seed, which the 17 never
+    use, and are tested on images 0 to 4,999.
     """
-    count = count_tasks("permuted-mnist", tasks, cross_validation, LIMIT)
+    start, usual = (TASKS, HELD_OUT) if cross_validation else (0, TASKS)
+    count = usual if tasks is None else tasks
+    check_count("permuted-mnist", count, LIMIT - start)
     mnist = read_mnist(ensure_unpacked("mnist", data).folder)
     train, test = _parts(mnist, cross_validation)
     images = train.images.flatten(1)
@@ -54,7 +56,6 @@ def permuted_mnist(
         rows = draw(labels, subset, seed)
         images = images[rows]
         labels = labels[rows]
-    start = TASKS if cross_validation else 0
     views = [Permutation(order) for order in pixel_orders(seed, start, count)]
     names = [f"permutation {start + number + 1}" for number in range(count)]
     first = Task(

@@ -35,6 +35,7 @@ class Benchmark:
     data: str = ""  # its data set; empty if that comes with the package, DIR for your own
     fingerprint: Callable[[Any], str | None] | None = None  # of the images in a folder; None of the published ones
     held_out: int = 0  # further tasks, for choosing settings only
+    most_held_out: int | None = None  # as many of them can be asked for; None: no more
     validation: str | None = None  # what these are tested on, where their classes are not others
     image_size: int | None = None  # the default, where the size can be chosen
     published_weights: bool = False  # whether the published numbers started from weights of ImageNet
@@ -145,6 +146,7 @@ BENCHMARKS = {
             classes_per_task=10,
             heads=("shared", "per-task"),
             held_out=HELD_OUT,
+            most_held_out=permuted_mnist.LIMIT - digits.PERMUTATIONS,
             validation=HELD_OUT_IMAGES,
         ),
         Benchmark(
@@ -169,6 +171,7 @@ BENCHMARKS = {
             heads=("shared", "per-task"),
             data="mnist",
             held_out=HELD_OUT,
+            most_held_out=permuted_mnist.LIMIT - TASKS,
             validation=HELD_OUT_IMAGES,
         ),
         Benchmark(

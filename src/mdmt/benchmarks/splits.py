@@ -28,10 +28,15 @@ def shuffle_classes(seed: int, pool: range, per_task: int) -> list[list[int]]:
     return tasks
 
 
-def count_tasks(name: str, tasks: int, cross_validation: bool, limit: int = TASKS) -> int:
-    """Check the number of tasks asked for; there are at most three for cross-validation."""
+def check_count(name: str, tasks: int, limit: int) -> None:
+    """Refuse a number of tasks that there are not."""
     if not isinstance(tasks, int) or isinstance(tasks, bool) or not 1 <= tasks <= limit:
         raise Mistake(f"tasks={tasks!r}: {name} takes 1 to {limit}")
+
+
+def count_tasks(name: str, tasks: int, cross_validation: bool) -> int:
+    """Check the number of tasks asked for; classes suffice for three of cross-validation."""
+    check_count(name, tasks, TASKS)
     return min(tasks, HELD_OUT) if cross_validation else tasks
 
 

@@ -53,12 +53,12 @@ def tune(options: RunOptions, method: Method = "mdmt-r", grid: Grids = None, poi
     else:
         tell_failures(failed)
         if best_first:
-            _print(best_first, options, method)
+            _print(best_first, options, method, usual.tasks or 0)
     if not best_first:
         raise typer.Exit(2)
 
 
-def _print(rows: list[Row], options: RunOptions, method: str) -> None:
+def _print(rows: list[Row], options: RunOptions, method: str, tasks: int) -> None:
     from shlex import quote
 
     from rich.text import Text
@@ -78,7 +78,6 @@ def _print(rows: list[Row], options: RunOptions, method: str) -> None:
         ]
         for row in rows
     ]
-    tasks = (rows[0].reduced or {})["tasks"]
     console.print(Text(f"{method} on the held-out tasks of {captions(rows)[0]}", style="bold"))
     columns = [*keys, f"A_{tasks} (%)", f"F_{tasks}", "seconds"]
     console.print(rich_table(Grid(columns, lines), console.width))

@@ -144,7 +144,7 @@ def check_stream(bench: benchmarks.Benchmark, heads: str, tasks: int | None, cro
     if cross_validation and not bench.held_out:
         others = ", ".join(b.name for b in benchmarks.BENCHMARKS.values() if b.held_out)
         raise Mistake(f"{bench.name} has no held-out tasks to choose settings on; these have: {others}")
-    most = bench.held_out if cross_validation else bench.limit
+    most = (bench.most_held_out or bench.held_out) if cross_validation else bench.limit
     if tasks is None and bench.tasks is not None:
         raise Mistake(f"tasks={tasks}: {bench.name} takes 1 to {most}")
     if tasks is not None and not 1 <= tasks <= most:
