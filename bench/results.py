@@ -25,7 +25,7 @@ from mdmt.experiments.measurements import Snapshots, Step, steps_as_csv
 from mdmt.experiments.paper import NEWER
 from mdmt.experiments.presets import PUBLISHED
 from mdmt.experiments.store import CONFIG, RECORD, SNAPSHOTS, STEPS, find_runs
-from mdmt.files import read_json, write_file
+from mdmt.files import read_json, write_file, write_json
 from mdmt.methods import METHODS
 from mdmt.metrics import A_T, METRICS, Metric
 from mdmt.published import published
@@ -58,8 +58,8 @@ def collect(runs: Path, results: Path) -> int:
             continue
         place = results / folder.path.relative_to(runs)
         place.mkdir(parents=True, exist_ok=True)
-        for name in (CONFIG, RECORD):
-            shutil.copyfile(folder.path / name, place / name)
+        write_json(place / CONFIG, {**folder.config.to_json(), "data": None})  # no folder of the machine that did it
+        shutil.copyfile(folder.path / RECORD, place / RECORD)
         write_file(place / STEPS, steps_as_csv(thinned(folder.steps)).encode())
         if folder.config.method in DRAWN and folder.config.seed == SEED:
             write_file(place / SNAPSHOTS, save(drawn(folder.snapshots)))
@@ -215,7 +215,7 @@ def results_page(studies: list[Study], notes: dict[str, dict[str, str]], best: d
         "in `results/`, never by hand. `band` says where our mean lies: inside the published mean and standard",
         "deviation (or within the last digit that is printed), above, or below. Seconds are those of learning, mean",
         "of a run. `mdmt rerun results/BENCHMARK/METHOD/HASH/SEED` does a run again and says whether it has the same",
-        "bits. The figures of these runs: [docs/results.html](docs/results.html).",
+        "bits (data from `mdmt data fetch`, or `--data DIR`). The figures of these runs: [docs/results.html](docs/results.html).",
         "",
     ]
     for study in studies:

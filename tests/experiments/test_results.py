@@ -8,7 +8,7 @@ import pytest
 
 import ablation
 import results
-from mdmt.experiments.config import folder_of
+from mdmt.experiments.config import RunConfig, folder_of
 from mdmt.experiments.measurements import steps_as_csv, steps_from_csv
 from mdmt.experiments.resolve import resolve
 from mdmt.published import published
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 def full_run(out, variant, seed, accuracy):
     """A full run on Permuted MNIST in which every task ended at one accuracy."""
     folder = leave(out, variant, seed, benchmark="permuted-mnist", tasks=17)
-    config = resolve("permuted-mnist", variant, seed=seed)
+    config = resolve("permuted-mnist", variant, seed=seed, data="/a/folder/of/this/machine", take_fingerprint=False)
     (folder / "config.json").write_text(json.dumps(config.to_json()))
     record = json.loads((folder / "record.json").read_text())
     record["accuracy"][-1] = [accuracy] * 17
@@ -157,6 +157,14 @@ def test_the_first_seed_of_the_methods_that_are_drawn_keeps_its_features(tmp_pat
     results.collect(runs, tmp_path / "results")
     kept = list((tmp_path / "results").rglob("snapshots.safetensors"))
     assert [(path.parts[-4], path.parts[-2]) for path in kept] == [("mdmt-r", "1234")]
+
+
+def test_a_result_can_be_done_again_elsewhere(measured):
+    """Its configuration is the whole one, but for where the data were."""
+    for path in (*measured.rglob("config.json"), *(ROOT / "results").rglob("config.json")):
+        config = RunConfig.from_json(json.loads(path.read_text()))
+        assert config.data is None, path
+        assert config.hash == path.parts[-3]
 
 
 def test_a_damaged_record_stops_it(measured):
