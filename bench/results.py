@@ -238,11 +238,12 @@ def readme_table(studies: list[Study]) -> str:
     intro = [
         "The paper's benchmarks, by the full protocol, beside what the paper published (`band`: inside the published",
         "mean and standard deviation, above, or below). [RESULTS.md](RESULTS.md) has the other metrics, what was found",
-        "where ours differ, and the run behind each number.",
+        "where ours differ, and the run behind each number. `mdmt run permuted-mnist --method mdmt-r --seeds 3` does a row,",
+        "`mdmt data fetch mnist` before it.",
         "",
     ]
     if any(BEST in cells[2] for cells in lines):
-        intro[2] += f" `mdmt-r[{BEST}]` has settings of ours, of which nothing is published."
+        intro[3] += f" `mdmt-r[{BEST}]` has settings of ours, of which nothing is published."
     return "\n".join([*intro, *table(columns, *lines)])
 
 

@@ -111,7 +111,7 @@ def test_the_preset_best_is_shown_though_nothing_is_published_of_it(measured, tm
     )
     assert "and 95.30 of `joint`." in page
     assert "| permuted-mnist | shared | `mdmt-r[preset=best]` | 95.50 |  |  |  | 1234 |" in readme
-    assert "each number. `mdmt-r[preset=best]` has settings of ours, of which nothing is published.\n" in readme
+    assert " `mdmt-r[preset=best]` has settings of ours, of which nothing is published.\n" in readme
 
 
 def test_a_difference_in_the_last_printed_digit_is_none(measured):
