@@ -17,14 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mdmt.experiments.comparison import mean_std, run_all
-from mdmt.experiments.config import RunConfig
 from mdmt.experiments.presets import BEST, HAS_BEST
 from mdmt.experiments.resolve import resolve
-from mdmt.experiments.store import find_runs
-from mdmt.files import write_json
 from mdmt.metrics import A_T, METRICS
-from mdmt.record import versions
+from mdmt.runs.config import RunConfig
+from mdmt.runs.folder import find_runs
+from mdmt.runs.record import versions
+from mdmt.runs.rows import mean_std, run_all
+from mdmt.system.files import write_json
 
 ABLATION = Path(__file__).parents[1] / "results" / "ablation.json"
 SEEDS = range(2001, 2003)  # runs are measured from 1234 on

@@ -20,18 +20,18 @@ from typing import Any
 from safetensors.numpy import save
 
 from ablation import ABLATION, ablation_page, table
-from mdmt.experiments.comparison import Row, Spread
-from mdmt.experiments.measurements import Snapshots, Step, steps_as_csv
-from mdmt.experiments.paper import NEWER
 from mdmt.experiments.presets import PUBLISHED
-from mdmt.experiments.store import CONFIG, RECORD, SNAPSHOTS, STEPS, find_runs
-from mdmt.files import read_json, write_file, write_json
 from mdmt.methods import METHODS
 from mdmt.metrics import A_T, METRICS, Metric
 from mdmt.published import published
 from mdmt.report.features import snapshot_tasks
 from mdmt.report.page import figures_of, render
 from mdmt.report.study import Entry, Study, read_studies
+from mdmt.runs.folder import CONFIG, RECORD, SNAPSHOTS, STEPS, find_runs
+from mdmt.runs.measurements import Snapshots, Step, steps_as_csv
+from mdmt.runs.paper import NEWER
+from mdmt.runs.rows import Row, Spread
+from mdmt.system.files import read_json, write_file, write_json
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

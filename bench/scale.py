@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from mdmt.experiments.config import RunConfig
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.sweep import sweep
 from mdmt.experiments.workers import Processes, Workers
+from mdmt.runs.config import RunConfig
 
 Row = dict[str, Any]
 RUNS, ROUNDS = 6, 3

@@ -19,8 +19,8 @@ from typing import Any
 from mdmt import benchmarks
 from mdmt.experiments.presets import SPACES, TUNED
 from mdmt.experiments.tune import choose
-from mdmt.files import write_json
 from mdmt.methods import METHODS
+from mdmt.system.files import write_json
 
 BENCHMARKS = ("permuted-digits", "split-digits")
 TRIALS = 12

@@ -240,7 +240,7 @@ def mdmt_checkpoints():
     try:
         from mdmt.learning.checkpoints import Checkpoints
     except ImportError:
-        from mdmt.checkpoints import Checkpoints
+        from mdmt.learning.checkpoints import Checkpoints
     return Checkpoints
 
 

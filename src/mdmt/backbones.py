@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-import mdmt.divided as divided
+import mdmt.network.parts as divided
 from mdmt.errors import Mistake
 
 NormStart = Literal["fast", "zero"]

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import mdmt.augment as augmentation
 import mdmt.backbones as backbones
-import mdmt.checkpoints as checkpoints
+import mdmt.inputs.augment as augmentation
+import mdmt.learning.checkpoints as checkpoints
 import mdmt.memory as memories
 import mdmt.ranks as ranks
-from mdmt.arguments import (
+from mdmt.errors import Mistake
+from mdmt.learning.arguments import (
     backbone_of,
     compile_of,
     device_of,
@@ -29,21 +30,20 @@ from mdmt.arguments import (
     task_of,
     whole_number,
 )
-from mdmt.batches import indices, needs_two, refuse_single_examples, steps_in_epoch
-from mdmt.checkpoints import Checkpoints
-from mdmt.errors import Mistake
-from mdmt.heads import Heads, LearnedTask
+from mdmt.learning.checkpoints import Checkpoints
+from mdmt.learning.order import indices, needs_two, refuse_single_examples, steps_in_epoch
+from mdmt.learning.progress import step_bar
+from mdmt.learning.randomness import Randomness
+from mdmt.learning.recorder import Recorder
+from mdmt.learning.vitals import Vitals
 from mdmt.memory import Memory
 from mdmt.methods import METHODS
 from mdmt.methods.base import Method
-from mdmt.model import Model, Normalisation, Optimiser, count_features
-from mdmt.predictions import Predictor
-from mdmt.progress import step_bar
-from mdmt.randomness import Randomness
-from mdmt.record import Record
-from mdmt.recorder import Recorder
+from mdmt.network.heads import Heads, LearnedTask
+from mdmt.network.model import Model, Normalisation, Optimiser, count_features
+from mdmt.network.predictor import Predictor
+from mdmt.runs.record import Record
 from mdmt.tasks import Batch, HeadKind, Stream, Task
-from mdmt.vitals import Vitals
 from mdmt.words import call_text, count
 
 OnStep = Callable[["Learner"], None]

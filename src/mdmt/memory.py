@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mdmt.augment import Augmentation, augment
 from mdmt.errors import Mistake
-from mdmt.placement import fits, gather, send
+from mdmt.inputs.augment import Augmentation, augment
+from mdmt.inputs.device import fits, gather, send
 from mdmt.tasks import Batch
 
 Read = Callable[[Tensor], Batch]  # examples of the current task by index, with their features where those are stored

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-import mdmt.maps as maps
-from mdmt.arrays import RowView as RowView
-from mdmt.arrays import first_not_finite, read_inputs, read_labels
+import mdmt.inputs.maps as maps
 from mdmt.errors import Mistake
+from mdmt.inputs.arrays import RowView as RowView
+from mdmt.inputs.arrays import first_not_finite, read_inputs, read_labels
 
 View = Callable[[Tensor], Tensor]
 HeadKind = Literal["shared", "per-task"]
@@ -133,7 +133,7 @@ class Task:
 
         Inputs are tensors, arrays or PIL images, all of one shape; they are read once, here. `more` goes to `Task`.
         """
-        from mdmt.datasets import gather
+        from mdmt.inputs.datasets import gather
 
         held_out = None if test is None else gather(f"task {name!r}, test examples", test)
         return cls(name, *gather(f"task {name!r}, training examples", dataset), test=held_out, **more)

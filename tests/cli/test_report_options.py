@@ -6,7 +6,7 @@ import pytest
 
 from mdmt.cli.app import main
 from mdmt.cli.report import _date, _labels, _wanted
-from mdmt.experiments.store import find_runs
+from mdmt.runs.folder import find_runs
 from support.run_folders import leave
 
 

@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 
 import mdmt
-from mdmt import Task, maps
+import mdmt.inputs.maps as maps
+from mdmt import Task
 from support.helpers import mistake
 
 X = [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]

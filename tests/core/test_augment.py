@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import mdmt
-from mdmt.augment import augment
+from mdmt.inputs.augment import augment
 from support.helpers import mistake, outcome
 
 

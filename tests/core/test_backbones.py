@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mdmt import backbones, benchmarks
-from mdmt.model import Model
+from mdmt.network.model import Model
 
 
 def parameters(backbone, outputs):

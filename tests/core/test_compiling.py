@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import mdmt
-import mdmt.arguments
 import mdmt.compiling as compiling
+import mdmt.learning.arguments
 from mdmt.cli.app import main
 from mdmt.experiments.resolve import resolve, stream_for
 from mdmt.experiments.run import learner_for
@@ -80,14 +80,14 @@ def test_accuracy_on_digits_is_that_of_uncompiled_steps():
 
 
 def test_it_is_part_of_the_configuration_and_neutral_when_off(monkeypatch):
-    monkeypatch.setattr(mdmt.arguments, "problem", lambda: None)
+    monkeypatch.setattr(mdmt.learning.arguments, "problem", lambda: None)
     compiled = resolve("permuted-digits", "er", compile=True)
     assert compiled.hash != resolve("permuted-digits", "er").hash
     assert learner_for(compiled).compile
 
 
 def test_where_nothing_can_be_compiled_a_line_says_so_and_learning_goes_on(monkeypatch, tmp_path, capsys):
-    for module in (compiling, mdmt.arguments):
+    for module in (compiling, mdmt.learning.arguments):
         monkeypatch.setattr(module, "problem", lambda: "no C++ compiler")
     with pytest.warns(UserWarning, match="nothing can be compiled here, so nothing is"):
         assert not learner(True).compile

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import mdmt
-from mdmt import placement
+import mdmt.inputs.device as placement
 from mdmt.backbones import Backbone, BatchNorm, Conv
-from mdmt.checkpoints import Checkpoints
-from mdmt.checkpoints import read as read_states
+from mdmt.learning.checkpoints import Checkpoints
+from mdmt.learning.checkpoints import read as read_states
 from mdmt.methods import METHODS
 from mdmt.tasks import RowView
 from support.elsewhere import DEVICE, Elsewhere, Mixed, Remote
@@ -256,7 +256,7 @@ def test_it_is_read_before_a_checkpoint_and_every_so_many_steps(tmp_path, monkey
         with pytest.raises(FloatingPointError, match=r"step 7.*the last good state is that of task .*, step 6,"):
             learner.run(stream_for(learner), checkpoint=Checkpoints(tmp_path, every=3))
         assert learner.step_in_task == 9
-        monkeypatch.setattr("mdmt.vitals.TOGETHER", 3)
+        monkeypatch.setattr("mdmt.learning.vitals.TOGETHER", 3)
         learner = make(Spoilt(), device=str(DEVICE))
         with pytest.raises(FloatingPointError, match="step 7"):
             learner.run(stream_for(learner))

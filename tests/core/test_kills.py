@@ -20,12 +20,12 @@ import pytest
 import torch
 
 import mdmt.experiments.run
-import mdmt.state
-from mdmt.experiments.config import folder_of
+import mdmt.system.state
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
-from mdmt.experiments.store import RunFolder
 from mdmt.methods import METHODS
+from mdmt.runs.config import folder_of
+from mdmt.runs.folder import RunFolder
 from support.helpers import small_stream
 
 RANDOM_KILLS = int(os.environ.get("MDMT_KILLS", "2"))
@@ -96,7 +96,7 @@ def killed_at_point(config, out, point, times):
             if met.count(point) == times:
                 die()
 
-        mdmt.state._crash_point = reached
+        mdmt.system.state._crash_point = reached
         run(config, out, every=1)
 
     with child(work) as (_, ended):

@@ -13,7 +13,7 @@ from torch import nn
 
 import mdmt
 from mdmt import memory
-from mdmt.checkpoints import Checkpoints
+from mdmt.learning.checkpoints import Checkpoints
 from mdmt.methods import MDMTR, PI, VAN
 from support.helpers import outcome, small_stream
 
@@ -363,7 +363,7 @@ def test_evaluation_leaves_no_trace():
 
 
 def test_per_class_accuracy():
-    from mdmt.recorder import fraction as _accuracy
+    from mdmt.learning.recorder import fraction as _accuracy
 
     right, labels = torch.tensor([True, True, True, False]), torch.tensor([0, 0, 0, 2])
     assert _accuracy(right, labels, per_class=False) == 0.75
@@ -505,12 +505,12 @@ def test_an_interrupted_save_keeps_the_earlier_one(tmp_path, monkeypatch):
     learner.save(tmp_path)
     before = learner.model.sha256()
     learner.learn(stream[1])
-    import mdmt.state
+    import mdmt.system.state
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(mdmt.state, "write_json", full)
+    monkeypatch.setattr(mdmt.system.state, "write_json", full)
     with pytest.raises(OSError, match="No space"):
         learner.save(tmp_path)
     monkeypatch.undo()

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from mdmt import backbones
-from mdmt.model import Model, unit
+from mdmt.network.model import Model, unit
 
 
 def networks():

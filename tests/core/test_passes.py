@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import mdmt
-import mdmt.model
+import mdmt.network.model
 from mdmt.backbones import mlp
 from mdmt.learner import Learner
 from mdmt.memory import Reservoir, Ring, TaskRing
@@ -36,7 +36,7 @@ def test_a_stream_by_hand_is_that_of_autograd(name, heads, monkeypatch, float64)
     outputs = 11  # free rows, too
     ours = learned(METHODS[name](), heads, outputs)
     assert ours.model.by_hand
-    monkeypatch.setattr(mdmt.model, "MLP", type(None))
+    monkeypatch.setattr(mdmt.network.model, "MLP", type(None))
     theirs = learned(METHODS[name](), heads, outputs)
     assert not theirs.model.by_hand
     torch.testing.assert_close(ours.model.flat, theirs.model.flat, rtol=0, atol=1e-9)

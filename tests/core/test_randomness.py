@@ -3,8 +3,8 @@
 import torch
 
 import mdmt
-from mdmt import randomness
-from mdmt.randomness import Randomness
+import mdmt.learning.randomness as randomness
+from mdmt.learning.randomness import Randomness
 from support.helpers import small_stream
 
 

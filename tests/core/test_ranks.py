@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import mdmt
-from mdmt import divided, ranks
+import mdmt.network.parts as divided
+from mdmt import ranks
 from mdmt.errors import Mistake
 from mdmt.methods import METHODS
 from support.helpers import mistake, small_stream

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from mdmt.record import commit
+from mdmt.runs.record import commit
 
 
 def git(folder, *arguments):

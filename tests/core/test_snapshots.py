@@ -5,9 +5,9 @@ from safetensors.torch import load_file, save_file
 
 import mdmt
 import mdmt.experiments.run
-from mdmt.experiments.config import folder_of
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
+from mdmt.runs.config import folder_of
 from support.helpers import small_stream
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from mdmt.cli.app import main
-from mdmt.experiments.comparison import run_all
 from mdmt.experiments.resolve import resolve
-from mdmt.experiments.store import RunFolder
+from mdmt.runs.folder import RunFolder
+from mdmt.runs.rows import run_all
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
 SAME = ("accuracy", "curve", "drift", "steps", "weights_sha256")

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import mdmt.runs.rows as comparison
 from mdmt.cli.app import main
-from mdmt.experiments import comparison
-from mdmt.experiments.config import folder_of
-from mdmt.experiments.paper import VARIANTS
 from mdmt.experiments.resolve import configs_for, resolve
 from mdmt.experiments.sweep import sweep
 from mdmt.experiments.workers import Outcome, process_count
 from mdmt.published import published, table
 from mdmt.report import tables, text
+from mdmt.runs.config import folder_of
+from mdmt.runs.paper import VARIANTS
 from support import run_folders
 from support.helpers import some_row
 from support.processes import MDMT, gone, offspring, soon, started

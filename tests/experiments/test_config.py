@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from mdmt.errors import Mistake
-from mdmt.experiments.config import RunConfig, folder_of
 from mdmt.experiments.resolve import resolve
 from mdmt.methods import METHODS
+from mdmt.runs.config import RunConfig, folder_of
 from mdmt.words import printable
 
 HASHES = {  # as release 0.1.0 gives them: with another, finished runs would not be found

@@ -276,7 +276,7 @@ def test_help_loads_no_torch():
 
 
 def test_a_step_on_an_accelerator_is_timed_until_it_is_over(monkeypatch):
-    monkeypatch.setattr("mdmt.placement.free_bytes", lambda _: 2**40)
+    monkeypatch.setattr("mdmt.inputs.device.free_bytes", lambda _: 2**40)
     with Elsewhere() as elsewhere:
         learner = mdmt.Learner(mdmt.backbones.mlp(784, 4), quick_before(0, mdmt.VAN)(), device=str(DEVICE))
         usual = learner.method.step

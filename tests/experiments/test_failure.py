@@ -8,11 +8,11 @@ import pytest
 import mdmt.experiments.run
 from mdmt.cli.app import main
 from mdmt.errors import Stopped
-from mdmt.experiments.config import folder_of
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
-from mdmt.experiments.store import FAILED, RunFolder
 from mdmt.report.study import read_run
+from mdmt.runs.config import folder_of
+from mdmt.runs.folder import FAILED, RunFolder
 from support.helpers import small_stream
 from support.photos import photos
 
@@ -86,7 +86,7 @@ def test_a_reason_that_cannot_be_written_hides_nothing(config, tmp_path, monkeyp
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mdmt.experiments.store.write_json", full)
+    monkeypatch.setattr("mdmt.runs.folder.write_json", full)
     monkeypatch.setattr(RunFolder, "begin", lambda *_: None)
     with pytest.raises(ValueError, match="first"):
         run(config, tmp_path, on_step=fail_at(1, 2, ValueError("first")))

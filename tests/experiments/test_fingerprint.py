@@ -8,10 +8,10 @@ import shutil
 import pytest
 
 from mdmt.cli.app import main
-from mdmt.experiments.config import RunConfig
 from mdmt.experiments.resolve import resolve
-from mdmt.experiments.store import find_runs
 from mdmt.report.study import read_studies
+from mdmt.runs.config import RunConfig
+from mdmt.runs.folder import find_runs
 from support.formats import write_awa, write_cub
 from support.helpers import mistake
 from support.photos import photos

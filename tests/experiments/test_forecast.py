@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-import mdmt.recorder
+import mdmt.learning.recorder
 from mdmt import backbones
 from mdmt.cli.app import main
 from mdmt.errors import Stopped
-from mdmt.experiments.config import folder_of
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import Forecast, run
 from mdmt.experiments.sweep import sweep
+from mdmt.runs.config import folder_of
 from support.helpers import small_stream
 
 
@@ -25,7 +25,7 @@ def clock(monkeypatch):
         state.now += state.step
         return state.now
 
-    monkeypatch.setattr(mdmt.recorder, "time", SimpleNamespace(perf_counter=read))
+    monkeypatch.setattr(mdmt.learning.recorder, "time", SimpleNamespace(perf_counter=read))
     return state
 
 

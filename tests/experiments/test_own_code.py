@@ -8,9 +8,9 @@ import pytest
 
 from mdmt.benchmarks import own
 from mdmt.cli.app import main
-from mdmt.experiments.config import RunConfig
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
+from mdmt.runs.config import RunConfig
 from support.helpers import mistake
 
 MODULE = """

@@ -2,11 +2,11 @@
 
 import pytest
 
-from mdmt.experiments.comparison import published_for
-from mdmt.experiments.paper import VARIANTS
 from mdmt.experiments.resolve import resolve
 from mdmt.methods import METHODS
 from mdmt.published import published, settings, table
+from mdmt.runs.paper import VARIANTS
+from mdmt.runs.rows import published_for
 
 METRICS = ("A_T", "F_T", "LCA_10", "LTR")
 

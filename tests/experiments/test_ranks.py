@@ -16,11 +16,11 @@ import mdmt.experiments.run
 from mdmt import ranks
 from mdmt.cli.app import main
 from mdmt.errors import Stopped
-from mdmt.experiments.config import folder_of
 from mdmt.experiments.rerun import rerun
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
-from mdmt.experiments.store import RunFolder
+from mdmt.runs.config import folder_of
+from mdmt.runs.folder import RunFolder
 from support.helpers import mistake, small_stream
 from support.ranks import fork_ranks, words_into
 

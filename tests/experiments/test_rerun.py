@@ -10,11 +10,11 @@ import mdmt
 import mdmt.experiments.run
 from mdmt.cli.app import main
 from mdmt.errors import Mistake
-from mdmt.experiments.config import folder_of
 from mdmt.experiments.rerun import first_difference, moments, rerun
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
-from mdmt.experiments.store import RunFolder
+from mdmt.runs.config import folder_of
+from mdmt.runs.folder import RunFolder
 from support.helpers import small_stream
 
 NARROW = {"name": "mlp", "arguments": {"inputs": 784, "width": 8}}
@@ -81,9 +81,9 @@ def test_the_first_task_and_step_that_differ(finished, capsys, monkeypatch, what
 
 def test_where_steps_were_left_out_it_says_so(finished, capsys, monkeypatch):
     shutil.rmtree(finished)
-    monkeypatch.setattr("mdmt.recorder.LOG_ROWS", 2)
+    monkeypatch.setattr("mdmt.learning.recorder.LOG_ROWS", 2)
     config = replace(resolve("permuted-digits", "van", tasks=2), backbone=NARROW)
-    monkeypatch.setattr("mdmt.recorder.BETA", 0)
+    monkeypatch.setattr("mdmt.learning.recorder.BETA", 0)
     run(config, finished.parents[3])
     monkeypatch.setattr(Disturbed, "at", (2, 2))
     assert "first at task 2, step 4, or after step 1: not every step is kept" in answer(capsys, finished, code=1)

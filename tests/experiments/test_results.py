@@ -8,12 +8,12 @@ import pytest
 
 import ablation
 import results
-from mdmt.experiments.config import RunConfig, folder_of
-from mdmt.experiments.measurements import steps_as_csv, steps_from_csv
 from mdmt.experiments.resolve import resolve
 from mdmt.published import published
 from mdmt.report import features
 from mdmt.report.page import charts_of
+from mdmt.runs.config import RunConfig, folder_of
+from mdmt.runs.measurements import steps_as_csv, steps_from_csv
 from support.run_folders import leave
 
 ROOT = Path(__file__).parents[2]

@@ -13,12 +13,12 @@ import pytest
 
 import mdmt.experiments.run
 from mdmt.cli.app import main
-from mdmt.experiments.config import folder_of
-from mdmt.experiments.measurements import steps_from_csv
 from mdmt.experiments.resolve import check_config, resolve
 from mdmt.experiments.run import run
-from mdmt.experiments.store import RunFolder
-from mdmt.recorder import log_stride
+from mdmt.learning.recorder import log_stride
+from mdmt.runs.config import folder_of
+from mdmt.runs.folder import RunFolder
+from mdmt.runs.measurements import steps_from_csv
 from support.helpers import small_stream
 from support.run_folders import leave
 
@@ -197,7 +197,7 @@ def test_the_steps_are_a_table_for_programs(out, capsys):
 
 
 def test_of_a_long_task_evenly_spaced_steps_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("mdmt.recorder.LOG_ROWS", 3)
+    monkeypatch.setattr("mdmt.learning.recorder.LOG_ROWS", 3)
     learner = mdmt.Learner(mdmt.backbones.mlp(784, 4), mdmt.VAN())
     learner.run(small_stream("permuted-digits", tasks=2, train=100))
     assert [(task, step) for task, step, *_ in learner.recorder.step_log] == [

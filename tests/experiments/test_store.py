@@ -10,7 +10,7 @@ import pytest
 
 from mdmt.cli.app import main
 from mdmt.errors import Mistake
-from mdmt.experiments.store import Position, RunFolder, State
+from mdmt.runs.folder import Position, RunFolder, State
 from support.run_folders import interrupt, leave
 
 RELEASE = Path(__file__).parent.parent / "fixtures" / "runs-0.1.0"
@@ -107,7 +107,7 @@ def test_of_an_unfinished_run_the_last_good_checkpoint_is_read(out):
 
 def test_reading_loads_no_torch(out):
     code = (
-        "import sys; from mdmt.experiments.store import find_runs\n"
+        "import sys; from mdmt.runs.folder import find_runs\n"
         f"runs = find_runs({str(out)!r})\n"
         "print([(r.state.kind, len(r.steps), len(r.snapshots), r.record_so_far['steps']) for r in runs])\n"
         "assert 'torch' not in sys.modules"

@@ -5,11 +5,11 @@ from collections import deque
 import pytest
 
 from mdmt.errors import Mistake
-from mdmt.experiments.config import folder_of
 from mdmt.experiments.resolve import resolve
-from mdmt.experiments.store import RunFolder
 from mdmt.experiments.sweep import sweep
 from mdmt.experiments.workers import Event, Outcome, Processes, _Run, process_count
+from mdmt.runs.config import folder_of
+from mdmt.runs.folder import RunFolder
 from support.run_folders import leave
 
 

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 import torch
 
-import mdmt.experiments.comparison
 import mdmt.experiments.run
+import mdmt.runs.rows
 from mdmt import benchmarks
 from mdmt.benchmarks.permuted_mnist import permuted_mnist
 from mdmt.cli.app import main
 from mdmt.data.readers import read_mnist
 from mdmt.errors import Mistake
 from mdmt.experiments import presets
-from mdmt.experiments.config import RunConfig
 from mdmt.experiments.presets import SPACES
 from mdmt.experiments.resolve import check_config, resolve, stream_for
 from mdmt.experiments.run import run
 from mdmt.experiments.tune import choose, points_of
 from mdmt.experiments.workers import Outcome
 from mdmt.methods import METHODS
+from mdmt.runs.config import RunConfig
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
 from support.helpers import small_stream, some_row
 
@@ -49,7 +49,7 @@ def here(monkeypatch):
     def small(config, **_):
         return small_stream("permuted-digits", tasks=3, seed=config.seed, cross_validation=config.cross_validation)
 
-    monkeypatch.setattr(mdmt.experiments.comparison, "sweep", sweep)
+    monkeypatch.setattr(mdmt.runs.rows, "sweep", sweep)
     monkeypatch.setattr(mdmt.experiments.run, "stream_for", small)
     monkeypatch.setenv("COLUMNS", "200")
 
@@ -176,8 +176,8 @@ def test_points_are_the_product_or_drawn_from_it(here, tmp_path, capsys):
 
 
 def test_a_point_that_lacks_a_seed_is_not_the_best():
-    from mdmt.experiments.comparison import mean_std
     from mdmt.experiments.tune import ranked
+    from mdmt.runs.rows import mean_std
 
     rows = [
         some_row(seeds=[1], metrics={"A_T": mean_std([0.9])}),

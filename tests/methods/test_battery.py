@@ -7,8 +7,8 @@ import torch
 
 from mdmt import memory
 from mdmt.checks import CHECKS, KINDS, Trial, check_method, outcome, the_end_of_a_task_leaves_the_network_alone
-from mdmt.experiments.variants import split_methods
 from mdmt.methods import ER, EWC, MDMTR, METHODS, VAN, Buffer, Method
+from mdmt.runs.request import split_methods
 from mdmt.tasks import Batch
 
 NAMES = list(METHODS)

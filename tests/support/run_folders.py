@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 from safetensors.numpy import save_file
 
-from mdmt.experiments.config import folder_of
 from mdmt.experiments.resolve import resolve
 from mdmt.metrics import metrics_of
+from mdmt.runs.config import folder_of
 
 
 def leave(out, variant="van", seed=1234, *, benchmark="permuted-digits", tasks=3, features=8, sample=20, **more):

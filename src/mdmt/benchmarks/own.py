@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import mdmt.own_code as own_code
+import mdmt.system.own_code as own_code
 from mdmt.benchmarks.splits import draw, reductions
 from mdmt.errors import Mistake
 from mdmt.tasks import HeadKind, Stream, Task

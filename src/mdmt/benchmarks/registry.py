@@ -16,7 +16,7 @@ import mdmt.benchmarks.split_cifar as split_cifar
 import mdmt.benchmarks.split_cub as split_cub
 from mdmt.benchmarks.splits import HELD_OUT, TASKS
 from mdmt.errors import Mistake
-from mdmt.own_code import canonical, is_own
+from mdmt.system.own_code import canonical, is_own
 from mdmt.tasks import HeadKind, Stream
 
 

@@ -13,20 +13,20 @@ from mdmt.cli.run import run_all, tell_failures
 from mdmt.words import count
 
 if TYPE_CHECKING:
-    from mdmt.experiments.comparison import Failure, Row
-    from mdmt.experiments.config import RunConfig
+    from mdmt.runs.config import RunConfig
+    from mdmt.runs.rows import Failure, Row
 
 
 def compare(options: RunOptions, methods: Methods = "all", against: Against = None, format_: Format = "table") -> None:
     """Compare methods (Table 1). Mean and std over seeds, with the published values beside ours."""
-    from mdmt.experiments.variants import split_methods
+    from mdmt.runs.request import split_methods
 
     _compare(options, split_methods(methods), against, format_)
 
 
 def ablate(options: RunOptions, against: Against = None, format_: Format = "table") -> None:
     """Ablation of MDMT-R (Table 2). Softmax, margins, distillation."""
-    from mdmt.experiments.paper import VARIANTS
+    from mdmt.runs.paper import VARIANTS
 
     _compare(options, list(VARIANTS), against, format_, ablation=True)
 
@@ -35,11 +35,11 @@ def _compare(
     options: RunOptions, variants: list[str], against: str | None, format_: str, ablation: bool = False
 ) -> None:
     """Check all that was asked, do the runs, print the rows."""
-    from mdmt.experiments.comparison import with_differences, with_table_2
-    from mdmt.experiments.paper import distinct_rows
     from mdmt.experiments.presets import HAS_BEST
     from mdmt.experiments.resolve import configs_for, find_row
     from mdmt.report.text import check_format
+    from mdmt.runs.paper import distinct_rows
+    from mdmt.runs.rows import with_differences, with_table_2
 
     check_format(format_)
     configs = configs_for(options.benchmark, variants, options.all_seeds, options.settings, **options.of_every_run)

@@ -20,9 +20,9 @@ def cost(options: RunOptions, methods: Methods = "all", steps: Steps = 10, forma
 
     from mdmt.experiments.cost import measure
     from mdmt.experiments.resolve import configs_for, reduced, stream_for
-    from mdmt.experiments.variants import split_methods
     from mdmt.report.tables import cost_blocks, cost_lines
     from mdmt.report.text import check_format, show
+    from mdmt.runs.request import split_methods
 
     check_format(format_)
     asked = configs_for(

@@ -109,7 +109,7 @@ def _version(package: str) -> str | None:
 
 def machine() -> dict[str, Any]:
     """The processor and what torch and oneDNN use of it."""
-    from mdmt.record import processor
+    from mdmt.runs.record import processor
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     variables = {name: os.environ[name] for name in VARIABLES if name in os.environ}

@@ -124,7 +124,7 @@ class RunOptions:
     @property
     def settings(self) -> dict[str, str]:
         """What --set, --reading and --preset say, by key."""
-        from mdmt.experiments.variants import parse_settings
+        from mdmt.runs.request import parse_settings
 
         return parse_settings(self.set, reading=self.reading, preset=self.preset)
 

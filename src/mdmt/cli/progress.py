@@ -13,9 +13,9 @@ import mdmt.ranks as ranks
 from mdmt.words import clock, printable, shared_settings
 
 if TYPE_CHECKING:
-    from mdmt.experiments.comparison import Row
     from mdmt.experiments.workers import Event, Outcome
     from mdmt.learner import Learner
+    from mdmt.runs.rows import Row
 
 MINUTE = 60.0  # seconds between two lines of progress where nothing is drawn
 

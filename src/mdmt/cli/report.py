@@ -18,11 +18,11 @@ from mdmt.cli.options import Methods, Quiet, RunOptions
 from mdmt.cli.progress import tell
 from mdmt.cli.run import run_all, tell_failures
 from mdmt.errors import Mistake
-from mdmt.experiments.paper import FIGURES
+from mdmt.runs.paper import FIGURES
 from mdmt.words import count
 
 if TYPE_CHECKING:
-    from mdmt.experiments.store import RunFolder
+    from mdmt.runs.folder import RunFolder
 
 NEEDS = ("jinja2", "matplotlib", "sklearn")
 Runs = Annotated[str, typer.Argument(help="A folder of runs.")]
@@ -48,11 +48,11 @@ def report(
 ) -> None:
     """Write an HTML report of runs. Tables, the paper's figures, drift, cost, differences."""
     folder = _folder(runs)
-    from mdmt.experiments.store import find_runs
-    from mdmt.files import write_file
-    from mdmt.report.files import write_all
+    from mdmt.report.exports import write_all
     from mdmt.report.page import figures_of, render
     from mdmt.report.study import read_studies
+    from mdmt.runs.folder import find_runs
+    from mdmt.system.files import write_file
 
     chosen = [run for run in find_runs(folder) if _wanted(run, benchmark, _labels(methods), _date(since))]
     studies, unusable = read_studies(chosen)
@@ -130,7 +130,7 @@ def figure_command(name: str) -> Callable[..., None]:
     def draw(options: RunOptions, methods: Methods = "all", to: To = "figures") -> None:
         _check()
         from mdmt.experiments.resolve import configs_for
-        from mdmt.experiments.variants import split_methods
+        from mdmt.runs.request import split_methods
 
         configs = configs_for(
             options.benchmark,
@@ -152,11 +152,11 @@ def figure_command(name: str) -> Callable[..., None]:
 
 def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:
     """The files of a figure, from the runs that it shows."""
-    from mdmt.experiments.store import RunFolder
-    from mdmt.report.files import figure_names, write_figure
+    from mdmt.report.exports import figure_names, write_figure
     from mdmt.report.page import figures_of
     from mdmt.report.study import read_studies
     from mdmt.report.style import styles
+    from mdmt.runs.folder import RunFolder
 
     studies, _ = read_studies(RunFolder(run) for run in runs)
     if len(studies) != 1:

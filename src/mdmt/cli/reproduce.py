@@ -8,7 +8,7 @@ from mdmt.cli.compare import ablate, compare
 from mdmt.cli.cost import UNUSED, cost
 from mdmt.cli.options import command
 from mdmt.cli.report import figure_command
-from mdmt.experiments.paper import BENCHMARKS, FIGURES
+from mdmt.runs.paper import BENCHMARKS, FIGURES
 
 app = typer.Typer(
     help="Reproduce the tables and figures of the paper, by name.", no_args_is_help=True, rich_markup_mode=None

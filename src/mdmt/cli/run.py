@@ -19,9 +19,9 @@ from mdmt.words import count, moment
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mdmt.experiments.comparison import Failure, Row
-    from mdmt.experiments.config import RunConfig
     from mdmt.experiments.workers import Outcome
+    from mdmt.runs.config import RunConfig
+    from mdmt.runs.rows import Failure, Row
 
 Log = Annotated[
     str | None,
@@ -48,8 +48,8 @@ def _run(options: RunOptions, method: str, log: str | None) -> None:
     from dataclasses import replace
 
     from mdmt.experiments import tensorboard
-    from mdmt.experiments.config import folder_of
     from mdmt.experiments.resolve import resolve
+    from mdmt.runs.config import folder_of
 
     first = ranks.first(lambda: resolve(options.benchmark, method, settings=options.settings, **options.of_every_run))
     configs = [replace(first, seed=seed) for seed in options.all_seeds]
@@ -87,9 +87,9 @@ class Result:
 
 def _learn_here(configs: list[RunConfig], options: RunOptions, log: bool) -> Result:
     """Do runs in this process, with their progress on stderr, and event files as they go when asked for."""
-    from mdmt.experiments import comparison
-    from mdmt.experiments.config import folder_of
+    import mdmt.runs.rows as comparison
     from mdmt.experiments.run import run as run_one
+    from mdmt.runs.config import folder_of
 
     records = []
     read: list[str] = []
@@ -113,7 +113,7 @@ def _learn_here(configs: list[RunConfig], options: RunOptions, log: bool) -> Res
 
 def _learn_in_workers(configs: list[RunConfig], options: RunOptions) -> Result:
     """Do a run for each seed in worker processes; one that fails is a Mistake."""
-    from mdmt.experiments.config import folder_of
+    from mdmt.runs.config import folder_of
 
     tasks = 0
     read: list[str] = []
@@ -141,8 +141,8 @@ def run_all(
 
     Unless `on_outcome` hears of every run, those that were only read are told here.
     """
-    import mdmt.experiments.comparison as comparison
-    from mdmt.checkpoints import parse_every
+    import mdmt.runs.rows as comparison
+    from mdmt.learning.checkpoints import parse_every
 
     if options.checkpoint_every is not None:
         parse_every(options.checkpoint_every)  # refused here, not by every worker
@@ -181,7 +181,7 @@ def tell_failures(failed: list[Failure]) -> None:
 
 def _write_events(folder: Path) -> None:
     from mdmt.experiments import tensorboard
-    from mdmt.experiments.store import RunFolder
+    from mdmt.runs.folder import RunFolder
 
     finished = RunFolder(folder)
     tensorboard.write_events(folder, finished.record["accuracy"], finished.steps)
@@ -189,15 +189,15 @@ def _write_events(folder: Path) -> None:
 
 def _origin(folder: str) -> str:
     """Where a result comes from that was not computed now."""
-    from mdmt.experiments.store import RunFolder
+    from mdmt.runs.folder import RunFolder
 
     return f"read from {folder}, finished {moment(RunFolder(folder).finished_at)}"
 
 
 def tell_read(read: list[RunConfig], total: int, out: str) -> None:
     """Say of a comparison how many of its runs were read and not computed, and from when they are."""
-    from mdmt.experiments.config import folder_of
-    from mdmt.experiments.store import RunFolder
+    from mdmt.runs.config import folder_of
+    from mdmt.runs.folder import RunFolder
 
     if not read:
         return

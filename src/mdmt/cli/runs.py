@@ -23,8 +23,8 @@ def list_(
     """List the runs in a folder. State, A_T, seconds, size, tasks and date."""
     from pathlib import Path
 
-    from mdmt.experiments.store import find_runs
-    from mdmt.report.runs import describe, distinctions, list_runs
+    from mdmt.report.run_tables import describe, distinctions, list_runs
+    from mdmt.runs.folder import find_runs
 
     if not Path(out).is_dir():
         raise Mistake(f"{out} is not a folder: runs are where --out put them, by default in runs")
@@ -51,9 +51,9 @@ def show(
     ] = False,
 ) -> None:
     """Show a run. Metrics, accuracies, drift, cost, versions and settings."""
-    from mdmt.experiments.measurements import steps_as_csv
-    from mdmt.experiments.store import find_run
-    from mdmt.report.runs import describe, show_run
+    from mdmt.report.run_tables import describe, show_run
+    from mdmt.runs.folder import find_run
+    from mdmt.runs.measurements import steps_as_csv
 
     folder = find_run(run, out)
     about = describe(folder)
@@ -78,8 +78,8 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Remove runs. A run that a process is working on is refused."""
-    from mdmt.experiments.store import find_run
-    from mdmt.report.runs import describe
+    from mdmt.report.run_tables import describe
+    from mdmt.runs.folder import find_run
 
     folders = {folder.path: folder for folder in (find_run(run, out) for run in runs)}
     for folder in folders.values():
@@ -108,7 +108,7 @@ def rerun(
 
 def _rerun(run: str, out: str, data: str | None, weights: str | None, json: bool, quiet: bool) -> None:
     from mdmt.experiments.rerun import rerun as run_again
-    from mdmt.experiments.store import find_run
+    from mdmt.runs.folder import find_run
 
     folder = find_run(run, out)
     with RunBar(f"again: {folder}", quiet or json) as progress:

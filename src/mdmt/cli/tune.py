@@ -13,7 +13,7 @@ from mdmt.cli.run import run_all, tell_failures
 from mdmt.words import count
 
 if TYPE_CHECKING:
-    from mdmt.experiments.comparison import Row
+    from mdmt.runs.rows import Row
 
 Grids = Annotated[
     list[str] | None,
@@ -27,7 +27,7 @@ def tune(options: RunOptions, method: Method = "mdmt-r", grid: Grids = None, poi
     from mdmt.experiments.presets import space
     from mdmt.experiments.resolve import resolve
     from mdmt.experiments.tune import configs_of, parse_grids, points_of, ranked
-    from mdmt.experiments.variants import parse_variant
+    from mdmt.runs.request import parse_variant
 
     settings = options.settings
     usual = resolve(options.benchmark, method, settings=settings, cross_validation=True, **options.of_every_run)

@@ -18,7 +18,7 @@ from mdmt.data.archives import rename_into, unpack
 from mdmt.data.download import Progress, check_address, download
 from mdmt.data.sources import IMAGENET_RESNET18, DataSet, File, Location, data_folder, find, locate
 from mdmt.errors import Mistake, Unreachable
-from mdmt.files import lock
+from mdmt.system.files import lock
 
 
 def fetch(

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from mdmt.data.sources import cache_folder
 from mdmt.errors import Mistake
-from mdmt.files import lock, write_json
-from mdmt.maps import map_file
+from mdmt.inputs.maps import map_file
+from mdmt.system.files import lock, write_json
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
 FORMAT = 1

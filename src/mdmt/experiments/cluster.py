@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mdmt.errors import Mistake, summarise
-from mdmt.experiments.config import RunConfig, folder_of
-from mdmt.experiments.store import RunFolder
 from mdmt.experiments.workers import INTERVAL, PATIENCE, Event, Outcome, do_run
+from mdmt.runs.config import RunConfig, folder_of
+from mdmt.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from ray import ObjectRef

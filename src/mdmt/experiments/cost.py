@@ -18,13 +18,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mdmt.benchmarks.splits import draw
-from mdmt.experiments.config import RunConfig
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import learner_for
-from mdmt.experiments.variants import find_method
 from mdmt.learner import Learner
 from mdmt.methods.base import Method
 from mdmt.published import table
+from mdmt.runs.config import RunConfig
+from mdmt.runs.request import find_method
 from mdmt.tasks import Batch, Stream, Task
 
 WARM_UP = 3  # steps and inferences that are not timed

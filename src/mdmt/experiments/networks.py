@@ -11,9 +11,9 @@ from torch import nn
 import mdmt.backbones as backbones
 from mdmt.benchmarks.registry import Benchmark
 from mdmt.errors import Mistake
-from mdmt.experiments.config import RunConfig
 from mdmt.experiments.first_weights import load_first_weights
-from mdmt.own_code import is_own, load
+from mdmt.runs.config import RunConfig
+from mdmt.system.own_code import is_own, load
 
 CONVOLUTIONAL = ("reduced_resnet18", "resnet18")  # what images may be given to, of any size
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from mdmt.errors import Mistake
-from mdmt.experiments.config import RunConfig, folder_of
-from mdmt.experiments.measurements import Step
 from mdmt.experiments.resolve import check_config, file_sha256
 from mdmt.experiments.run import run
-from mdmt.experiments.store import RECORD, RunFolder
 from mdmt.learner import OnStep
 from mdmt.metrics import curve_stride
-from mdmt.record import versions
+from mdmt.runs.config import RunConfig, folder_of
+from mdmt.runs.folder import RECORD, RunFolder
+from mdmt.runs.measurements import Step
+from mdmt.runs.record import versions
 from mdmt.words import count
 
 END = sys.maxsize  # the step after the last of a task

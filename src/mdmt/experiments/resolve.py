@@ -8,18 +8,18 @@ from typing import Any
 
 import mdmt.benchmarks as benchmarks
 import mdmt.memory as memory
-from mdmt.arguments import compile_of, device_of, precision_of
-from mdmt.augment import check as check_augmentation
 from mdmt.data.fetch import fetch_weights
 from mdmt.data.sources import IMAGENET_RESNET18, locate
 from mdmt.errors import Mistake
-from mdmt.experiments.config import CHECKS, RunConfig
 from mdmt.experiments.networks import backbone_for, image_size_for
 from mdmt.experiments.presets import HAS_BEST, USUAL, best, preset
-from mdmt.experiments.variants import LEARNING, argument_types, convert_all, find_method, label_of, parse_variant
+from mdmt.inputs.augment import check as check_augmentation
+from mdmt.learning.arguments import compile_of, device_of, precision_of
 from mdmt.memory import POLICIES
 from mdmt.methods import METHODS
-from mdmt.own_code import is_own, source_sha256
+from mdmt.runs.config import CHECKS, RunConfig
+from mdmt.runs.request import LEARNING, argument_types, convert_all, find_method, label_of, parse_variant
+from mdmt.system.own_code import is_own, source_sha256
 from mdmt.tasks import Stream
 
 

@@ -16,17 +16,17 @@ import torch
 
 import mdmt.memory as memory
 import mdmt.ranks as ranks
-from mdmt.checkpoints import Checkpoints
 from mdmt.errors import EXPECTED, Mistake, Stopped, go_on, summarise
-from mdmt.experiments.config import RunConfig, folder_of
 from mdmt.experiments.networks import make_network
 from mdmt.experiments.resolve import reduced, stream_for
-from mdmt.experiments.store import CHECKPOINT, MANIFESTS, MODEL, RECORD, RunFolder
 from mdmt.experiments.tensorboard import write_events
-from mdmt.experiments.variants import find_method
 from mdmt.learner import Learner
+from mdmt.learning.checkpoints import Checkpoints
 from mdmt.methods.base import Method
-from mdmt.own_code import is_own
+from mdmt.runs.config import RunConfig, folder_of
+from mdmt.runs.folder import CHECKPOINT, MANIFESTS, MODEL, RECORD, RunFolder
+from mdmt.runs.request import find_method
+from mdmt.system.own_code import is_own
 
 LONG = 3600.0  # seconds
 FORECAST_STEPS = 20  # a forecast is made of so many steps of a task,

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from mdmt.experiments.config import RunConfig, folder_of
 from mdmt.experiments.workers import Event, Outcome, Processes, Workers
+from mdmt.runs.config import RunConfig, folder_of
 
 
 def sweep(
@@ -29,7 +29,7 @@ def sweep(
     steps or the time between checkpoints. Whatever ends the loop early (Ctrl-C, `break`) stops the workers.
     """
     from mdmt.experiments.resolve import check_there
-    from mdmt.experiments.store import RunFolder
+    from mdmt.runs.folder import RunFolder
 
     report = on_event or (lambda event: None)
     asked: dict[Path, list[RunConfig]] = {}  # two variants may name the same run

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mdmt.errors import Mistake
-from mdmt.experiments.measurements import Step
-from mdmt.experiments.store import EVENTS
+from mdmt.runs.folder import EVENTS
+from mdmt.runs.measurements import Step
 
 if TYPE_CHECKING:
-    from mdmt.record import Rows
+    from mdmt.runs.record import Rows
 
 
 def writer() -> Any:

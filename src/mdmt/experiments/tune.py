@@ -9,10 +9,10 @@ from itertools import product
 from typing import Any, Literal
 
 from mdmt.errors import Mistake
-from mdmt.experiments.comparison import Row, run_all
-from mdmt.experiments.config import RunConfig
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.workers import Event
+from mdmt.runs.config import RunConfig
+from mdmt.runs.rows import Row, run_all
 
 Point = dict[str, Any]
 

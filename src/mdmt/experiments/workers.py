@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from mdmt.errors import ending, summarise
-from mdmt.experiments.config import RunConfig
 from mdmt.experiments.progress import progress_of
+from mdmt.runs.config import RunConfig
 
 if TYPE_CHECKING:
     from mdmt.learner import Learner

@@ -16,11 +16,11 @@ from torch.nn import functional
 import mdmt.ranks as ranks
 from mdmt.compiling import compiled
 from mdmt.errors import Mistake
-from mdmt.heads import Heads, LearnedTask
 from mdmt.losses import NEVER, Slopes, cross_domain_softmax, cross_entropy_slopes
 from mdmt.memory import Memory
-from mdmt.model import Model
-from mdmt.passes import Line, Pass, sample_weights
+from mdmt.network.by_hand import Line, Pass, sample_weights
+from mdmt.network.heads import Heads, LearnedTask
+from mdmt.network.model import Model
 from mdmt.tasks import Batch, Stream, Task
 
 

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mdmt.inputs.device import send
 from mdmt.methods.base import Method, setting
-from mdmt.placement import send
 from mdmt.tasks import Batch
 
 DAMPING = 1e-10  # added to the squared lengths of rows, which are 1

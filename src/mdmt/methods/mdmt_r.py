@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mdmt.errors import Mistake
+from mdmt.inputs.device import send
 from mdmt.losses import (
     Slopes,
     angular_margin,
@@ -20,7 +21,6 @@ from mdmt.losses import (
     two_level_angular_margin,
 )
 from mdmt.methods.base import Buffer, Rehearsal, setting
-from mdmt.placement import send
 from mdmt.tasks import Batch
 
 # What a reading says of who competes (with either head) and of the distance.

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import mdmt.ranks as ranks
 from mdmt.methods.base import Method, setting
-from mdmt.passes import descend, sample_weights
+from mdmt.network.by_hand import descend, sample_weights
 from mdmt.tasks import Batch
 
 

@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from mdmt.experiments.comparison import stored_bytes
 from mdmt.metrics import A_T, BETA, average_accuracy, learning_curve_area
 from mdmt.report.study import Array, Run, Study
+from mdmt.runs.rows import stored_bytes
 
 TASKS_LEARNED = "tasks learned"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mdmt.experiments.measurements import Snapshots
 from mdmt.report.charts import TASKS_LEARNED, Chart, Series
 from mdmt.report.study import Array, Entry, Run, Study
+from mdmt.runs.measurements import Snapshots
 
 TSNE = "perplexity 30, pca, seed 0"  # a change of these must change the name of a file in the cache
 MAX_CLASSES = 10  # of a task, in Fig. 3b

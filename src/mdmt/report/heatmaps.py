@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mdmt.experiments.comparison import differences
 from mdmt.metrics import A_T
 from mdmt.report.features import centre_angles, class_centres, first_run
 from mdmt.report.study import Array, Entry, Study
 from mdmt.report.text import format_difference
+from mdmt.runs.rows import differences
 from mdmt.words import count
 
 MAX_TASKS = 40  # in one map

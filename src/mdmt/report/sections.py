@@ -6,11 +6,8 @@ import math
 import shlex
 from typing import Any
 
-import mdmt.experiments.comparison as comparison
 import mdmt.metrics as metrics
-from mdmt.experiments.comparison import Row, Spread
-from mdmt.experiments.config import RunConfig
-from mdmt.experiments.ranking import ranking
+import mdmt.runs.rows as comparison
 from mdmt.metrics import Metric
 from mdmt.report.charts import Chart, Series, measured
 from mdmt.report.features import first_run, snapshot_tasks
@@ -18,6 +15,9 @@ from mdmt.report.heatmaps import task_sample
 from mdmt.report.study import Study
 from mdmt.report.tables import footnotes, published_metrics, published_text
 from mdmt.report.text import format_difference, format_metric
+from mdmt.runs.config import RunConfig
+from mdmt.runs.ranking import ranking
+from mdmt.runs.rows import Row, Spread
 from mdmt.words import size
 
 

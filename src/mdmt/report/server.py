@@ -8,9 +8,9 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from mdmt.experiments.store import CHECKPOINT, CONFIG, FAILED, RECORD, find_runs
 from mdmt.report.page import figures_of, render
 from mdmt.report.study import read_studies
+from mdmt.runs.folder import CHECKPOINT, CONFIG, FAILED, RECORD, find_runs
 
 HOST = "127.0.0.1"
 

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdmt.errors import Mistake
-from mdmt.experiments.comparison import Row, row_of
-from mdmt.experiments.config import RunConfig
-from mdmt.experiments.measurements import Snapshots
-from mdmt.experiments.paper import METHODS, NEWER
-from mdmt.experiments.store import CONFIG, RunFolder, State
 from mdmt.metrics import BETA
+from mdmt.runs.config import RunConfig
+from mdmt.runs.folder import CONFIG, RunFolder, State
+from mdmt.runs.measurements import Snapshots
+from mdmt.runs.paper import METHODS, NEWER
+from mdmt.runs.rows import Row, row_of
 from mdmt.words import count, printable
 
 Array = NDArray[np.float64]

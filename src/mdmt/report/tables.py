@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 import mdmt.metrics as metrics
-from mdmt.experiments.comparison import Cells, Row
-from mdmt.experiments.paper import NEWER
-from mdmt.experiments.ranking import ranking
 from mdmt.metrics import Metric
 from mdmt.report.text import BOLD, NOTE_MARK, Block, Grid, Strong, format_metric
+from mdmt.runs.paper import NEWER
+from mdmt.runs.ranking import ranking
+from mdmt.runs.rows import Cells, Row
 from mdmt.words import count, shared_settings, size
 
 NOTEBOOK = "* not in the paper's Table 1: from the public notebooks behind it"

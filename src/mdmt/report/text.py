@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mdmt.metrics as metrics
 from mdmt.errors import Mistake
-from mdmt.experiments.comparison import Spread, interval
 from mdmt.metrics import Metric
+from mdmt.runs.rows import Spread, interval
 from mdmt.words import fold
 
 if TYPE_CHECKING:

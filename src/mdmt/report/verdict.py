@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from typing import NamedTuple
 
-from mdmt.experiments.comparison import Row, interval
-from mdmt.experiments.ranking import Ranking, ranking
 from mdmt.metrics import A_T, METRICS
 from mdmt.report.study import Study
+from mdmt.runs.ranking import Ranking, ranking
+from mdmt.runs.rows import Row, interval
 from mdmt.words import count, size
 
 A_FREE = next(metric for metric in METRICS if metric.name == "A_free")

@@ -14,9 +14,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-import mdmt.divided as divided
+import mdmt.network.parts as divided
 from mdmt.losses import Slopes
-from mdmt.model import Model, lengths
+from mdmt.network.model import Model, lengths
 
 Line = Sequence[Tensor | None]  # where the gradient of each weight goes; None: somewhere new
 

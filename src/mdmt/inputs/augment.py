@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdmt.errors import Mistake
-from mdmt.placement import send
+from mdmt.inputs.device import send
 
 Augmentation = Literal["none", "crop-flip"]
 AUGMENTATIONS = ("none", "crop-flip")

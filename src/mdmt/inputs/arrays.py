@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-import mdmt.maps as maps
+import mdmt.inputs.maps as maps
 from mdmt.errors import Mistake
 
 CHUNK = 2**22  # numbers that are looked at together

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import mdmt.experiments.gate as gate
-from mdmt.own_code import is_own
+import mdmt.runs.gate as gate
+from mdmt.system.own_code import is_own
 from mdmt.words import count
 
 NEUTRAL: dict[str, Any] = {  # values at which a key does not count in the hash

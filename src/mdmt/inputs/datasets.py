@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mdmt.arrays import read_input
 from mdmt.errors import Mistake
+from mdmt.inputs.arrays import read_input
 
 
 def gather(where: str, dataset: Any) -> tuple[Tensor, list[Any]]:

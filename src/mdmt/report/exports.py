@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from mdmt.experiments.comparison import Row, reference, with_differences
-from mdmt.files import write_file
 from mdmt.report import drawing
 from mdmt.report.charts import Chart
 from mdmt.report.drawing import Matrices
@@ -21,6 +19,8 @@ from mdmt.report.study import Study
 from mdmt.report.style import Style, styles
 from mdmt.report.tables import blocks, csv_lines
 from mdmt.report.text import as_csv, as_latex
+from mdmt.runs.rows import Row, reference, with_differences
+from mdmt.system.files import write_file
 
 CLOUDS = {"fig5": "Features at the end (Fig. 5)", "fig6": "Features of task 1 along learning (Fig. 6)"}
 

@@ -14,7 +14,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from mdmt.recorder import Recorder
+from mdmt.learning.recorder import Recorder
 
 TOGETHER = 64  # steps whose numbers are read from an accelerator at a time
 

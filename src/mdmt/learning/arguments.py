@@ -14,7 +14,7 @@ from mdmt.errors import Mistake
 from mdmt.memory import POLICIES, Memory, Ring
 from mdmt.methods import MDMTR, METHODS
 from mdmt.methods.base import Method
-from mdmt.model import Precision
+from mdmt.network.model import Precision
 from mdmt.tasks import HeadKind, Stream, Task
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any, Literal, get_origin, get_type_hints
 
-import mdmt.experiments.paper as paper
+import mdmt.runs.paper as paper
 from mdmt.errors import Mistake
 from mdmt.methods import METHODS, Method
-from mdmt.own_code import canonical, is_own, load
+from mdmt.system.own_code import canonical, is_own, load
 
 LEARNING = {
     "lr": float,

@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mdmt.arrays import first_not_finite, read_inputs
 from mdmt.errors import Mistake
-from mdmt.heads import Heads
+from mdmt.inputs.arrays import first_not_finite, read_inputs
+from mdmt.learning.recorder import best
 from mdmt.methods.base import Method
-from mdmt.model import Model
-from mdmt.recorder import best
+from mdmt.network.heads import Heads
+from mdmt.network.model import Model
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-import mdmt.divided as divided
+import mdmt.network.parts as divided
 import mdmt.ranks as ranks
-from mdmt.arrays import RowView
 from mdmt.backbones import MLP, Backbone, ResNet, uniform_rows
 from mdmt.errors import Mistake
-from mdmt.placement import send
+from mdmt.inputs.arrays import RowView
+from mdmt.inputs.device import send
 
 Precision = Literal["fp32", "bf16"]
 CHUNK = {"cpu": 2**19}  # numbers in one batch of inputs when nothing is trained: what its caches hold

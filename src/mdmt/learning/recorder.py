@@ -26,12 +26,12 @@ import torch
 from torch import Tensor
 
 from mdmt.errors import Mistake
-from mdmt.heads import Heads
+from mdmt.inputs.device import send
 from mdmt.memory import Memory
 from mdmt.metrics import BETA, curve_stride
-from mdmt.model import Model, chunks, unit
-from mdmt.placement import send
-from mdmt.record import LogRow, Record
+from mdmt.network.heads import Heads
+from mdmt.network.model import Model, chunks, unit
+from mdmt.runs.record import LogRow, Record
 from mdmt.tasks import Task
 
 DRIFT_SAMPLE = 100  # examples of each task whose features are followed

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import mdmt.ranks as ranks
 from mdmt.errors import Mistake
-from mdmt.state import Parts, read_state, write_state
+from mdmt.system.state import Parts, read_state, write_state
 
 SECONDS, SHARE = 60.0, 50  # a checkpoint every minute, and never more than a fiftieth of the time
 PREFIXED = ("model", "method", "optimiser")  # parts whose tensors share a file, each under its name

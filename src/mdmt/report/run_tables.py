@@ -13,12 +13,12 @@ from typing import Any
 from rich.text import Text
 
 from mdmt.errors import Mistake
-from mdmt.experiments.comparison import mean_std, stored_bytes
-from mdmt.experiments.config import NOT_HASHED, RunConfig
-from mdmt.experiments.store import RunFolder
 from mdmt.metrics import A_T
 from mdmt.report.tables import metrics_table, reduction
 from mdmt.report.text import Grid, rich_table, screen
+from mdmt.runs.config import NOT_HASHED, RunConfig
+from mdmt.runs.folder import RunFolder
+from mdmt.runs.rows import mean_std, stored_bytes
 from mdmt.words import count, moment, printable, size
 
 NESTED = ("arguments", "backbone", "memory")  # keys of a config that hold several settings

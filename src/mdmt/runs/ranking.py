@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mdmt.experiments.comparison import Row, interval, values_by_seed
+from mdmt.runs.rows import Row, interval, values_by_seed
 from mdmt.metrics import Metric
 
 BOUND = "joint"  # it learns all tasks at once: what the others are measured against, not one of them

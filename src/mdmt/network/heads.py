@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from mdmt.errors import Mistake
-from mdmt.model import Model
-from mdmt.placement import Shelf, send
+from mdmt.inputs.device import Shelf, send
+from mdmt.network.model import Model
 from mdmt.tasks import Batch, HeadKind, Task
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from mdmt.errors import Mistake
-from mdmt.files import write_file, write_json
+from mdmt.system.files import write_file, write_json
 
 FORMAT = 1
 MANIFEST, PREVIOUS = "state.json", "previous.json"

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from mdmt.arrays import RowView
-from mdmt.maps import after_gathering
+from mdmt.inputs.arrays import RowView
+from mdmt.inputs.maps import after_gathering
 
 if TYPE_CHECKING:
     from mdmt.tasks import Task

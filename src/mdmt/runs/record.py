@@ -87,7 +87,7 @@ def versions() -> dict[str, str]:
 
 
 @cache
-def commit(package: Path = Path(__file__).parent) -> str | None:
+def commit(package: Path = Path(__file__).parents[1]) -> str | None:
     """The commit of the package, with "-dirty" where its files differ from it; None where it is not in a repository."""
     git = ["git", "-C", str(package)]
     tracked = [*git, "ls-files", "--error-unmatch", "__init__.py"]  # an environment inside another project is not

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NotRequired, TypedDict
 
 import mdmt.metrics as metrics
-from mdmt.experiments.config import RunConfig, folder_of
-from mdmt.experiments.paper import ABLATION
+from mdmt.runs.config import RunConfig, folder_of
+from mdmt.runs.paper import ABLATION
 from mdmt.experiments.sweep import sweep
 from mdmt.experiments.workers import Event, Outcome, Workers
 from mdmt.metrics import A_T

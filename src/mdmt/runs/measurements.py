@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import mdmt.experiments.gate as gate
+import mdmt.runs.gate as gate
 from mdmt.errors import Mistake
 from mdmt.metrics import BETA, metrics_of
 from mdmt.words import printable

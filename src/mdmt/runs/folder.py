@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from mdmt.errors import Mistake, summarise
-from mdmt.experiments.config import RunConfig
-from mdmt.experiments.gate import matching, text, value_of
-from mdmt.experiments.measurements import (
+from mdmt.runs.config import RunConfig
+from mdmt.runs.gate import matching, text, value_of
+from mdmt.runs.measurements import (
     Position,
     Snapshots,
     Step,
@@ -37,7 +37,7 @@ from mdmt.experiments.measurements import (
     steps_as_csv,
     steps_from_csv,
 )
-from mdmt.files import is_locked, lock, read_json, write_file, write_json
+from mdmt.system.files import is_locked, lock, read_json, write_file, write_json
 from mdmt.words import printable
 
 RECORD = "record.json"

@@ -1,0 +1,1 @@
+"""What a person hands in: arrays, data sets, images, and the device they go to."""

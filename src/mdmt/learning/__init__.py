@@ -1,0 +1,1 @@
+"""What happens while a task is learned: order, measuring, checkpoints."""
