@@ -34,7 +34,6 @@ from timing import Peer, block_of, milliseconds, race, ratio
 HERE = Path(__file__).parent
 PEERS = HERE / ".peers/bin/python"
 AVALANCHE = ("van", "ewc", "a-gem", "gem", "er")
-COMPILED = ("a-gem", "er", "mdmt-r")  # compiling takes half a minute each
 Row = dict[str, Any]
 
 
@@ -54,8 +53,6 @@ def step_row(name: str, drawn: int, peer: Peer | None) -> Row:
         "bare": block_of(getattr(loop, name.replace("-", "_"))),
         "floor": block_of(bare.mlp_products(*samples)),
     }
-    if name in COMPILED and drawn == 256:
-        contestants["compiled"] = block_of(Running(method(name, drawn), stored=stored, compile=True))
     if peer is not None and name in AVALANCHE:
         for data in ("floats", "pixels"):
             contestants[f"avalanche {data}"] = lambda data=data: peer.ask(
@@ -71,10 +68,6 @@ def compared(what: str, times: dict[str, list[float]]) -> Row:
     for other in times:
         if other.startswith("avalanche"):
             row[f"{other} over ours"] = ratio(times[other], times["ours"])
-        elif other == "compiled":
-            row["compiled over floor"] = ratio(times["compiled"], times["floor"])
-            if "avalanche pixels" in times:
-                row["avalanche pixels over compiled"] = ratio(times["avalanche pixels"], times["compiled"])
         elif other != "ours":
             row[f"over {other}"] = ratio(times["ours"], times[other])
     return row

@@ -21,7 +21,6 @@ import mdmt.ranks as ranks
 from mdmt.errors import Mistake
 from mdmt.learning.arguments import (
     backbone_of,
-    compile_of,
     device_of,
     memory_of,
     method_of,
@@ -80,9 +79,6 @@ class Learner(Predictor):
     precision
         "fp32", or "bf16": products of matrices in bfloat16; weights, losses and updates stay float32
 
-    compile
-        whether products and what lies between them go through torch.compile, for networks that go back by hand (the MLP)
-
     `run` takes heads, outputs, scale, mean and per_class from its stream where they were not given.
     """
 
@@ -106,7 +102,6 @@ class Learner(Predictor):
         seed: int = 1234,
         device: str = "cpu",
         precision: str = "fp32",
-        compile: bool = False,
     ) -> None:
         self.backbone = backbone_of(backbone)
         self.method = method_of(method)
@@ -114,7 +109,6 @@ class Learner(Predictor):
         self.seed = whole_number("seed", seed, least=0)
         self.device = device_of(device)
         self.precision = precision_of(precision, self.device)
-        self.compile = compile_of(compile)
         self.memory.seed(seed)
         self.memory.device = self.device
         self.augment = self.memory.augment = augmentation.check(augment)
@@ -192,17 +186,6 @@ class Learner(Predictor):
             if self.method.uses_memory and self.memory.observes:
                 self.memory.observe(batch, self.with_features)
             self.method.after_step(seen)
-
-    def compiles(self, sizes: tuple[int, ...]) -> bool:
-        """Whether batches of these sizes pass through compiled code: whole ones, and not on several ranks.
-
-        Each size is compiled for itself, and a memory that fills up has many. Which ones are does not depend on what came
-        before: a run that was resumed goes on with the same bits.
-        """
-        if not self.compile or ranks.size() > 1:
-            return False
-        drawn = getattr(self.method, "reference_batch", 0)
-        return all(size in (self.batch, drawn, self.batch + drawn) for size in sizes)
 
     def apply(self, gradient: Tensor) -> None:
         """One step of the optimiser against a gradient; what is not finite stops it (see `Vitals`)."""
@@ -374,7 +357,9 @@ class Learner(Predictor):
                 raise Mistake(
                     f"{folder} was saved with a {what} of your own: Learner.load({str(folder)!r}, {what}=...)"
                 )
-        settings = about["learner"] if precision is None else {**about["learner"], "precision": precision}
+        settings = {name: value for name, value in about["learner"].items() if name != "compile"}  # a setting of 0.1.0
+        if precision is not None:
+            settings["precision"] = precision
         learner = cls(
             backbones.make(about["backbone"]) if backbone is None else backbone,
             METHODS[name](**states["method"][1]["arguments"]) if method is None else method,
@@ -404,7 +389,7 @@ class Learner(Predictor):
             "optimiser_arguments": self.optimiser.arguments, "heads": self.heads.kind,
             "outputs": self.heads.outputs, "scale": self.normalisation.scale,
             "per_class": self.recorder.per_class, "augment": self.augment, "seed": self.seed,
-            "precision": self.precision, "compile": self.compile,
+            "precision": self.precision,
         }  # fmt: skip
         return tensors, {
             "backbone": getattr(self.backbone, "spec", None),

@@ -25,7 +25,7 @@ KEYS = {}
 KEYS["config.json"] = (
     "benchmark", "tasks", "heads", "method", "arguments", "memory", "backbone", "lr", "batch", "epochs", "optimiser",
     "image_size", "subset", "weights", "weights_file", "data", "cross_validation", "source", "seed", "threads", "device",
-    "precision", "compile",
+    "precision",
     "label", "memory.policy", "memory.per_class", "backbone.name", "backbone.arguments", "backbone.arguments.width",
     "backbone.arguments.inputs", "arguments.task_margin", "arguments.reading", "arguments.distance",
 )  # fmt: skip

@@ -111,7 +111,6 @@ def test_the_page_of_the_interface(tmp_path, monkeypatch, capsys):
     inner = {
         "apply",
         "step",
-        "compiles",
         "state",
         "parts",
         "read",

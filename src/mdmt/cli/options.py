@@ -67,7 +67,6 @@ Device = Annotated[
 Precision = Annotated[
     str, typer.Option(metavar="fp32|bf16", help="bf16 rounds the products of matrices; weights and losses stay fp32.")
 ]
-Compile = Annotated[bool, typer.Option("--compile", help="Compile the steps of the MLP: quicker after half a minute.")]
 Out = Annotated[str, typer.Option(metavar="DIR", help="Folder of the runs.")]
 Workers = Annotated[str, typer.Option(metavar="N|auto", help="Number of runs at a time; auto is one per core.")]
 Cluster = Annotated[
@@ -108,7 +107,6 @@ class RunOptions:
     threads: Threads = 1
     device: Device = "cpu"
     precision: Precision = "fp32"
-    compile: Compile = False
     workers: Workers = "auto"
     cluster: Cluster = None
     out: Out = "runs"
@@ -132,7 +130,7 @@ class RunOptions:
     def of_every_run(self) -> dict[str, Any]:
         """What goes into each config as it is: keyword arguments of `resolve`."""
         names = (
-            "tasks", "threads", "device", "precision", "compile", "data", "image_size", "subset", "backbone", "weights",
+            "tasks", "threads", "device", "precision", "data", "image_size", "subset", "backbone", "weights",
             "skip_broken", "keep_model",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
@@ -160,16 +158,6 @@ class RunOptions:
     def silent(self) -> bool:
         """Whether progress is unwanted: --json is for programs."""
         return self.quiet or self.json
-
-
-def _can_compile() -> bool:
-    from mdmt.cli.progress import tell
-    from mdmt.compiling import problem
-
-    reason = problem()
-    if reason is not None:
-        tell(f"--compile: nothing can be compiled here, so nothing is ({reason})")
-    return reason is None
 
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -203,7 +191,6 @@ def command(
 
         def call(**values: Any) -> None:
             options = {parameter.name: values.pop(parameter.name) for parameter in shared}
-            options["compile"] = options.get("compile", False) and _can_compile()
             function(RunOptions(**options), **values)
 
         call.__doc__ = function.__doc__

@@ -14,7 +14,7 @@ from mdmt.errors import Mistake
 from mdmt.experiments.networks import backbone_for, image_size_for
 from mdmt.experiments.presets import HAS_BEST, USUAL, best, preset
 from mdmt.inputs.augment import check as check_augmentation
-from mdmt.learning.arguments import compile_of, device_of, precision_of
+from mdmt.learning.arguments import device_of, precision_of
 from mdmt.memory import POLICIES
 from mdmt.methods import METHODS
 from mdmt.runs.config import CHECKS, RunConfig
@@ -34,7 +34,6 @@ def resolve(
     threads: int = 1,
     device: str = "cpu",
     precision: str = "fp32",
-    compile: bool = False,
     data: str | None = None,
     image_size: int | None = None,
     subset: int | None = None,
@@ -100,7 +99,6 @@ def resolve(
         threads=threads,
         device=CHECKS["device"]("device", str(place)),
         precision=precision_of(precision, place),
-        compile=compile_of(compile),
         keep_model=keep_model,
         label=label_of(name, own if chosen == USUAL else {**own, "preset": chosen}),
     )

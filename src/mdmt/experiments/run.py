@@ -177,7 +177,6 @@ def learner_for(config: RunConfig, method: Method | None = None) -> Learner:
         seed=config.seed,
         device=_own_device(config),
         precision=config.precision,
-        compile=config.compile,
     )
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from mdmt.compiling import problem
 from mdmt.errors import Mistake
 from mdmt.memory import POLICIES, Memory, Ring
 from mdmt.methods import MDMTR, METHODS
@@ -88,16 +86,6 @@ def precision_of(given: Any, device: torch.device) -> Precision:
             reason = str(error).strip().splitlines()[0].rstrip(".")
             raise Mistake(f"precision='bf16' cannot be used on {device}: {reason}; fp32 always can") from None
     return given  # type: ignore[no-any-return]
-
-
-def compile_of(given: Any) -> bool:
-    """Whether to compile; where that cannot be done it is said in a line, and learning goes on without."""
-    if not isinstance(given, bool):
-        raise Mistake(f"compile={given!r}: must be true or false")
-    reason = problem() if given else None
-    if reason is not None:
-        warnings.warn(f"compile=True: nothing can be compiled here, so nothing is ({reason})", stacklevel=3)
-    return given and reason is None
 
 
 def whole_number(name: str, value: Any, least: int = 1) -> int:

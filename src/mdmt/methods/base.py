@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from functools import cached_property
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol, dataclass_transform, get_args, get_origin, get_type_hints, overload
 
 import torch
@@ -14,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional
 
 import mdmt.ranks as ranks
-from mdmt.compiling import compiled
 from mdmt.errors import Mistake
 from mdmt.losses import NEVER, Slopes, cross_domain_softmax, cross_entropy_slopes
 from mdmt.memory import Memory
@@ -52,9 +49,6 @@ class Host(Protocol):
     @property
     def share_of_task(self) -> float:
         """How much of the task was learned when this step began: from 0 to just below 1."""
-
-    def compiles(self, sizes: tuple[int, ...]) -> bool:
-        """Whether batches of these sizes pass through compiled code."""
 
     def apply(self, gradient: Tensor) -> None:
         """One step of the optimiser against a gradient."""
@@ -182,11 +176,6 @@ class Method:
         """Whether `slopes` gives those of `loss`: not where a subclass has a loss of its own."""
         return type(self).loss is Method.loss and not self.model.cosine
 
-    @property
-    def slopes_are_formulas(self) -> bool:
-        """Whether `slopes` asks autograd nothing, and so can be compiled."""
-        return True
-
     def slopes(self, features: Tensor, scores: Tensor, batch: Batch, weights: Tensor) -> Slopes:
         """`loss` with the slopes of its weighted sum, by hand, where the network goes back by hand too."""
         if not self.model.undivided:
@@ -270,10 +259,6 @@ class Method:
         weights = sample_weights(sizes, rows.dtype, rows.device)
         if any(batch.features is not None for batch in batches[1:]) or not self.has_slopes:
             losses = self._by_autograd(batches, whole.inputs, lines)
-        elif self.slopes_are_formulas and self.learner.compiles(sizes):
-            losses, found = self._compiled(whole, sizes, weights, [[None] * len(line) for line in lines])
-            for place, gradient in zip(chain(*lines), chain(*found), strict=True):
-                place.copy_(gradient)
         else:
             losses, _ = self._by_slopes(whole, sizes, weights, lines)
         ranks.mean_(rows)
@@ -287,10 +272,6 @@ class Method:
             together = Pass(self.model, batch.inputs, sizes)
             scores = self.model.scores(together.features)
             return together.back(scores, self.slopes(together.features, scores, batch, weights), lines)
-
-    @cached_property
-    def _compiled(self) -> Callable[..., tuple[list[Tensor], list[list[Tensor]]]]:
-        return compiled(self._by_slopes)
 
     def _by_autograd(self, batches: Sequence[Batch], inputs: Tensor, lines: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         together = Pass(self.model, inputs, [len(batch) for batch in batches])

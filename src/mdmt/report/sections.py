@@ -219,8 +219,7 @@ def _options(study: Study) -> list[str]:
         "--device": config.device if config.device != "cpu" else None,
         "--precision": config.precision if config.precision != "fp32" else None,
     }
-    given = [text for name, value in values.items() if value is not None for text in (name, str(value))]
-    return [*given, "--compile"] if config.compile else given
+    return [text for name, value in values.items() if value is not None for text in (name, str(value))]
 
 
 def spans(seeds: list[int]) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ from mdmt.system.own_code import is_own
 from mdmt.words import count
 
 NEUTRAL: dict[str, Any] = {  # values at which a key does not count in the hash
-    "threads": 1, "device": "cpu", "precision": "fp32", "compile": False, "image_size": None, "subset": None, "weights": None,
+    "threads": 1, "device": "cpu", "precision": "fp32", "image_size": None, "subset": None, "weights": None,
     "cross_validation": False, "validation": None, "source": None, "fingerprint": None,
     "augment": "none", "network_source": None,
 }  # fmt: skip
@@ -61,7 +61,6 @@ class RunConfig:
     threads: int
     device: str
     precision: str
-    compile: bool
     keep_model: bool  # whether the learner is saved when the run is over
     label: str
 
@@ -176,7 +175,6 @@ CHECKS: dict[str, gate.Check] = {
     "seed": gate.whole(0, 2**63 - 1),
     "threads": gate.whole(1, 1024),
     "device": gate.matching(r"cpu|(cuda|mps|xpu)(:\d{1,3})?", "cpu, cuda, cuda:N, mps or xpu"),
-    "compile": gate.flag,
     "precision": gate.matching("fp32|bf16", "fp32 or bf16"),
     "keep_model": gate.flag,
     "label": gate.text,
