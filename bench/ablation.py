@@ -2,10 +2,10 @@
 
     python bench/ablation.py --data DIR --out runs/ablation
 
-Learns, on seeds that no run is measured on, the published settings of MDMT-R, each setting of `best` added
-to them, `best`, and each taken away from it. Finished runs in --out are read, so a command that was
-interrupted goes on where it was. What it writes also has every other trial on held-out tasks that lies
-in --out: what was tried and is not part of the preset.
+Learns, on seeds that no run is measured on, the published settings of MDMT-R, each setting of
+`best` added to them, `best`, and each taken away from it. Finished runs in --out are read, so a
+command that was interrupted goes on where it was. What it writes also has every other trial on
+held-out tasks that lies in --out: what was tried and is not part of the preset.
 """
 
 from __future__ import annotations
@@ -30,19 +30,25 @@ ABLATION = Path(__file__).parents[1] / "results" / "ablation.json"
 SEEDS = range(2001, 2003)  # runs are measured from 1234 on
 SHOWN = [metric for metric in METRICS if metric.name != "A_free"]
 CHOICE = {  # how it was made
-    "permuted-mnist": "Three tasks forget little, so the learning rate was settled on six permutations that no run is\n"
-    "measured on (18 to 23 of seed 2001, one trial each with a working copy, `average=0.999`): 97.01 with 0.6, 96.65\n"
-    "with 0.1, 96.76 with 1.2; with 0.1 and steps that shorten (`last_step=0`) 95.98.",
+    "permuted-mnist": (
+        "Three tasks forget little, so the learning rate was settled on six permutations that no"
+        " run is\nmeasured on (18 to 23 of seed 2001, one trial each with a working copy,"
+        " `average=0.999`): 97.01 with 0.6, 96.65\nwith 0.1, 96.76 with 1.2; with 0.1 and steps"
+        " that shorten (`last_step=0`) 95.98."
+    ),
     "permuted-digits": "Chosen on these tasks alone.",
 }
 TRIED = [
-    "Also tried on these tasks, and not part of the preset; differences are to the preset `published`. Trials of no",
+    (
+        "Also tried on these tasks, and not part of the preset; differences are to the preset"
+        " `published`. Trials of no"
+    ),
     "commit were made with a working copy.",
 ]
 GONE = "memory_weight"  # a setting of a working copy
 NOT_KEPT = (
-    f"`{GONE}` weighed the margin loss of kept examples, `distillation` the distillation: one seed\n"
-    "showed no gain worth a setting."
+    f"`{GONE}` weighed the margin loss of kept examples, `distillation` the distillation: one"
+    " seed\nshowed no gain worth a setting."
 )
 Settings = dict[str, Any]  # those that differ from the published ones
 
@@ -55,7 +61,9 @@ def variants_of(best: Settings) -> list[Settings]:
     """
     alone = [{key: value} for key, value in best.items()]
     without = [{key: value for key, value in best.items() if key != left_out} for left_out in best]
-    distinct = {repr(sorted(settings.items())): settings for settings in ({}, *alone, best, *without)}
+    distinct = {
+        repr(sorted(settings.items())): settings for settings in ({}, *alone, best, *without)
+    }
     return list(distinct.values())
 
 
@@ -67,12 +75,18 @@ def changes(config: RunConfig, published: RunConfig) -> Settings:
 
 
 def trials(out: str, benchmark: str) -> list[dict[str, Any]]:
-    """Every finished run of MDMT-R on the held-out tasks, those that differ in the seed alone together; most accurate first."""
+    """Every finished run of MDMT-R on the held-out tasks, those that differ in the seed alone
+    together; most accurate first.
+    """
     published = resolve(benchmark, HAS_BEST, cross_validation=True, take_fingerprint=False)
     groups: dict[tuple[int, str], list[tuple[RunConfig, dict[str, Any]]]] = {}
     for folder in find_runs(Path(out)):
         config = folder.config
-        if folder.state.kind == "finished" and config.cross_validation and config.benchmark == benchmark:
+        if (
+            folder.state.kind == "finished"
+            and config.cross_validation
+            and config.benchmark == benchmark
+        ):
             groups.setdefault((config.subset or 0, config.hash), []).append((config, folder.record))
     rows = []
     for runs in groups.values():
@@ -83,13 +97,22 @@ def trials(out: str, benchmark: str) -> list[dict[str, Any]]:
             "seeds": [config.seed for config, _ in runs],
             "commits": sorted({record["versions"].get("commit", "none") for _, record in runs}),
         }
-        rows.append(row | {metric.name: mean_std([metric.of(record) for _, record in runs]) for metric in SHOWN})
-    return sorted(rows, key=lambda row: (row["subset"] or 10**9, row[A_T.name]["mean"]), reverse=True)
+        rows.append(
+            row
+            | {metric.name: mean_std([metric.of(record) for _, record in runs]) for metric in SHOWN}
+        )
+    return sorted(
+        rows, key=lambda row: (row["subset"] or 10**9, row[A_T.name]["mean"]), reverse=True
+    )
 
 
-def find(rows: list[dict[str, Any]], settings: Settings, subset: int | None = None) -> dict[str, Any] | None:
+def find(
+    rows: list[dict[str, Any]], settings: Settings, subset: int | None = None
+) -> dict[str, Any] | None:
     """The trial of these settings."""
-    return next((row for row in rows if row["settings"] == settings and row["subset"] == subset), None)
+    return next(
+        (row for row in rows if row["settings"] == settings and row["subset"] == subset), None
+    )
 
 
 def accuracy(row: dict[str, Any] | None) -> str:
@@ -108,7 +131,9 @@ def less(row: dict[str, Any] | None, other: dict[str, Any] | None) -> str:
     """How much more accurate a trial is than another, over the seeds that both have."""
     if row is None or other is None:
         return ""
-    ours, theirs = (dict(zip(trial["seeds"], trial[A_T.name]["runs"], strict=True)) for trial in (row, other))
+    ours, theirs = (
+        dict(zip(trial["seeds"], trial[A_T.name]["runs"], strict=True)) for trial in (row, other)
+    )
     gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
     return A_T.text(sum(gaps) / len(gaps), signed=True) if gaps else ""
 
@@ -131,7 +156,9 @@ def worth_table(content: dict[str, Any]) -> list[list[str]]:
 
 
 def other_trials(content: dict[str, Any]) -> list[list[str]]:
-    """All else that was tried on the held-out tasks, beside the published settings on the same examples."""
+    """All else that was tried on the held-out tasks, beside the published settings on the same
+    examples.
+    """
     rows = content["trials"]
     known = [repr(sorted(settings.items())) for settings in variants_of(content["best"])]
     lines = [["settings", "examples of a task", "seeds", "accuracy (%)", "difference", "commit"]]
@@ -142,7 +169,14 @@ def other_trials(content: dict[str, Any]) -> list[list[str]]:
         size = "all" if row["subset"] is None else f"{row['subset']:,}"
         seeds = ", ".join(map(str, row["seeds"]))
         lines.append(
-            [words(row["settings"]), size, seeds, accuracy(row), less(row, published), ", ".join(row["commits"])]
+            [
+                words(row["settings"]),
+                size,
+                seeds,
+                accuracy(row),
+                less(row, published),
+                ", ".join(row["commits"]),
+            ]
         )
     return lines
 
@@ -159,23 +193,33 @@ def ablation_page(content: dict[str, Any]) -> list[str]:
         lines += [
             f"## `--preset best` on {benchmark}",
             "",
-            f"What each setting of the preset is worth: mean accuracy (%) after the {trials['tasks']} held-out tasks,",
+            (
+                "What each setting of the preset is worth: mean accuracy (%) after the"
+                f" {trials['tasks']} held-out tasks,"
+            ),
             "one pass over all their examples; differences are paired by seed.",
             CHOICE[benchmark],
-            f"Made by `{content['command']}` ({cpu}, commit {commit}); `results/{ABLATION.name}` has every number.",
+            (
+                f"Made by `{content['command']}` ({cpu}, commit {commit});"
+                f" `results/{ABLATION.name}` has every number."
+            ),
             "",
             *table(*worth_table(trials)),
             "",
         ]
         first, *others = other_trials(trials)
         if others:
-            gone = [NOT_KEPT] if any(GONE in trial["settings"] for trial in trials["trials"]) else []
+            gone = (
+                [NOT_KEPT] if any(GONE in trial["settings"] for trial in trials["trials"]) else []
+            )
             lines += [*TRIED, *gone, "", *table(first, *others), ""]
     return lines
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--benchmarks", nargs="+", default=list(BEST), choices=list(BEST))
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--out", default="runs/ablation", help="folder of the runs")
@@ -189,12 +233,20 @@ def main(arguments: list[str]) -> None:
         data = None if benchmark.endswith("digits") else options.data
         configs = []
         for settings in variants_of(BEST[benchmark]):
-            first = resolve(benchmark, HAS_BEST, settings=settings, cross_validation=True, data=data)
+            first = resolve(
+                benchmark, HAS_BEST, settings=settings, cross_validation=True, data=data
+            )
             configs.append([replace(first, seed=seed) for seed in seeds])
         _, failed = run_all(configs, options.out, options.workers or "auto")
         if failed:
-            raise SystemExit("\n".join(f"{run['label']}, seed {run['seed']}: {run['reason']}" for run in failed))
-        content[benchmark] = {"best": BEST[benchmark], "tasks": first.tasks, "trials": trials(options.out, benchmark)}
+            raise SystemExit(
+                "\n".join(f"{run['label']}, seed {run['seed']}: {run['reason']}" for run in failed)
+            )
+        content[benchmark] = {
+            "best": BEST[benchmark],
+            "tasks": first.tasks,
+            "trials": trials(options.out, benchmark),
+        }
     command = shlex.join(["python", "bench/ablation.py", *arguments])
     write_json(options.record, {"command": command, "versions": versions(), "benchmarks": content})
     print(options.record)

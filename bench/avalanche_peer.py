@@ -1,8 +1,9 @@
-"""Steps of Avalanche, in its own environment (`make bench-peers`): a line of JSON asks, a line answers.
+"""Steps of Avalanche, in its own environment (`make bench-peers`): a request and an answer per line.
 
-Same network, batch size, memory and data as ours. `pixels`: uint8 inputs that a transform turns into floats sample by sample, as
-its own benchmarks do; `floats`: they are floats already, which spares it the conversion that ours does and takes four times the
-memory. Timed is what lies between the ends of two iterations of a running `train`; its start, its end and evaluation are not.
+The network, batch size, memory and data are ours. With `pixels`, a transform turns uint8 inputs into
+floats sample by sample, as Avalanche's own benchmarks do. With `floats`, the inputs are floats already:
+that spares Avalanche the conversion that we do, and takes four times the memory. The clock covers the
+time between the ends of two iterations of a running `train`, without its start, end and evaluation.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Running:
     def __init__(self, method: str, drawn: int, data: str) -> None:
         torch.manual_seed(0)
         self.data = data
-        net = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+        net = nn.Sequential(
+            nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
+        )
         self.watch = Stopwatch()
         plugins = [self.watch]
         kind, more = {
@@ -66,9 +69,16 @@ class Running:
         if method == "er":
             plugins.append(ReplayPlugin(mem_size=STORED, batch_size=BATCH, batch_size_mem=drawn))
         self.strategy = kind(
-            model=net, optimizer=torch.optim.SGD(net.parameters(), lr=1e-3), criterion=nn.CrossEntropyLoss(),
-            train_mb_size=BATCH, train_epochs=1, eval_every=-1, plugins=plugins, evaluator=EvaluationPlugin(), **more,
-        )  # fmt: skip
+            model=net,
+            optimizer=torch.optim.SGD(net.parameters(), lr=1e-3),
+            criterion=nn.CrossEntropyLoss(),
+            train_mb_size=BATCH,
+            train_epochs=1,
+            eval_every=-1,
+            plugins=plugins,
+            evaluator=EvaluationPlugin(),
+            **more,
+        )
         for _ in range(2):
             self.block(40)
 
@@ -77,8 +87,13 @@ class Running:
         if self.data == "floats":
             inputs, transform = torch.rand(steps * BATCH, 784), None
         else:
-            inputs, transform = torch.randint(0, 256, (steps * BATCH, 784), dtype=torch.uint8), as_floats
-        data = _make_taskaware_tensor_classification_dataset(inputs, labels, task_labels=0, transform=transform)
+            inputs, transform = (
+                torch.randint(0, 256, (steps * BATCH, 784), dtype=torch.uint8),
+                as_floats,
+            )
+        data = _make_taskaware_tensor_classification_dataset(
+            inputs, labels, task_labels=0, transform=transform
+        )
         stream = benchmark_from_datasets(train=[data], test=[data]).train_stream
         self.watch.moments.clear()
         self.strategy.train(stream[0], num_workers=0)

@@ -1,8 +1,10 @@
-"""The same mathematics by hand: a plain torch loop for each method, and the floor, its products alone.
+"""The same mathematics by hand: a plain torch loop for each method, and the floor, its products
+alone.
 
-What a person writes who wants one method on one network and nothing else: no flat vector, no check, no log, no lock. Inputs are
-read by index from uint8, old examples are drawn from the memory with `randint`. Nothing is written to a memory: in the middle
-of a task a step of ours does not either, where what it would write is overwritten before the task ends.
+What a person writes who wants one method on one network and nothing else: no flat vector, no check,
+no log, no lock. Inputs are read by index from uint8, old examples are drawn from the memory with
+`randint`. Nothing is written to a memory: in the middle of a task a step of ours does not either,
+where what it would write is overwritten before the task ends.
 """
 
 from __future__ import annotations
@@ -27,9 +29,16 @@ class Loop:
     """Data, memory, network and optimiser; `step` is one of the methods below."""
 
     def __init__(
-        self, backbone: nn.Module, shape: tuple[int, ...] = (784,), *, features: int = 256, drawn: int = 256, past: int = 1,
-        stored: int = 500, channels_last: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        backbone: nn.Module,
+        shape: tuple[int, ...] = (784,),
+        *,
+        features: int = 256,
+        drawn: int = 256,
+        past: int = 1,
+        stored: int = 500,
+        channels_last: bool = False,
+    ) -> None:
         self.backbone, self.head = backbone, nn.Linear(features, 10)
         self.net = nn.Sequential(self.backbone, self.head)
         if channels_last:
@@ -53,7 +62,11 @@ class Loop:
 
     def old(self) -> tuple[Tensor, Tensor, Tensor]:
         index = torch.randint(len(self.old_inputs), (self.drawn,))
-        return self._pixels(self.old_inputs[index]), self.old_labels[index], self.old_features[index]
+        return (
+            self._pixels(self.old_inputs[index]),
+            self.old_labels[index],
+            self.old_features[index],
+        )
 
     def _pixels(self, inputs: Tensor) -> Tensor:
         x = inputs.float() / 255
@@ -112,22 +125,36 @@ class Loop:
         old_x, old_y, stored = self.old()
         x, y = self.new()
         self.optimiser.zero_grad()
-        if self.channels_last or any(isinstance(m, nn.BatchNorm2d) for m in self.backbone.modules()):
-            loss = self._mdmt_r_loss(self.backbone(old_x), old_y, stored) + self._mdmt_r_loss(self.backbone(x), y, None)
+        if self.channels_last or any(
+            isinstance(m, nn.BatchNorm2d) for m in self.backbone.modules()
+        ):
+            loss = self._mdmt_r_loss(self.backbone(old_x), old_y, stored) + self._mdmt_r_loss(
+                self.backbone(x), y, None
+            )
         else:
-            weight = torch.cat([torch.full((len(old_y),), 1 / len(old_y)), torch.full((len(y),), 1 / len(y))])
-            loss = self._mdmt_r_loss(self.backbone(torch.cat([old_x, x])), torch.cat([old_y, y]), stored, weight)
+            weight = torch.cat(
+                [torch.full((len(old_y),), 1 / len(old_y)), torch.full((len(y),), 1 / len(y))]
+            )
+            loss = self._mdmt_r_loss(
+                self.backbone(torch.cat([old_x, x])), torch.cat([old_y, y]), stored, weight
+            )
         loss.backward()
         self.optimiser.step()
 
-    def _mdmt_r_loss(self, features: Tensor, y: Tensor, stored: Tensor | None, weight: Tensor | None = None) -> Tensor:
-        cosines = functional.linear(functional.normalize(features), functional.normalize(self.head.weight))
+    def _mdmt_r_loss(
+        self, features: Tensor, y: Tensor, stored: Tensor | None, weight: Tensor | None = None
+    ) -> Tensor:
+        cosines = functional.linear(
+            functional.normalize(features), functional.normalize(self.head.weight)
+        )
         angles = torch.acos(cosines.clamp(-1 + 1e-7, 1 - 1e-7))
         target = functional.one_hot(y, 10).bool()
         logits = 24.0 * torch.where(target, torch.cos(angles + 0.01), cosines)
         each = functional.cross_entropy(logits, y, reduction="none")
         loss = each.mean() if weight is None else each @ weight
-        return loss if stored is None else loss + functional.l1_loss(features[: len(stored)], stored)
+        return (
+            loss if stored is None else loss + functional.l1_loss(features[: len(stored)], stored)
+        )
 
     def _gradient(self, x: Tensor, y: Tensor) -> Tensor:
         self.optimiser.zero_grad()
@@ -135,17 +162,31 @@ class Loop:
         return torch.cat([p.grad.flatten() for p in self.parameters])
 
     def _set(self, gradient: Tensor) -> None:
-        for p, part in zip(self.parameters, gradient.split([p.numel() for p in self.parameters]), strict=True):
+        for p, part in zip(
+            self.parameters, gradient.split([p.numel() for p in self.parameters]), strict=True
+        ):
             p.grad.copy_(part.view_as(p))
 
 
 def mlp_products(*samples: int, backward: bool = True) -> Step:
-    """The matrix products of forward and backward passes of so many samples each, into memory that is there already."""
+    """The matrix products of forward and backward passes of so many samples each, into memory that
+    is there already.
+    """
     weights = [torch.rand(256, 784), torch.rand(256, 256), torch.rand(10, 256)]
     passes = []
     for n in samples:
         a, b, c = torch.empty(n, 256), torch.empty(n, 256), torch.empty(n, 10)
-        passes.append((torch.rand(n, 784), a, b, c, torch.rand(n, 10), torch.empty(n, 256), torch.empty(n, 256)))
+        passes.append(
+            (
+                torch.rand(n, 784),
+                a,
+                b,
+                c,
+                torch.rand(n, 10),
+                torch.empty(n, 256),
+                torch.empty(n, 256),
+            )
+        )
     gradients = [torch.empty_like(w) for w in weights]
 
     def step() -> None:
@@ -169,12 +210,17 @@ class BareBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(),
-            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs),
-        )  # fmt: skip
+            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.relu(self.body(x) + self.shortcut(x))
@@ -202,7 +248,11 @@ def convolutions(*samples: int) -> Step:
         out = torch.rand_like(output)
         kind = (layer.stride, layer.padding, (1, 1), False, (0, 0), 1)
         calls.append(lambda: torch.ops.aten.convolution(x, weight, None, *kind))
-        calls.append(lambda: torch.ops.aten.convolution_backward(out, x, weight, None, *kind, [not first, True, False]))
+        calls.append(
+            lambda: torch.ops.aten.convolution_backward(
+                out, x, weight, None, *kind, [not first, True, False]
+            )
+        )
 
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d):

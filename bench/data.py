@@ -2,7 +2,8 @@
 
     python bench/data.py [--data DIR] [--images 100000]
 
-The first needs MNIST and CIFAR-100 in DIR (or $MDMT_DATA); each is measured in a process of its own, the second time.
+The first needs MNIST and CIFAR-100 in DIR (or $MDMT_DATA); each is measured in a process of its
+own, the second time.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ print(f"{len(paths):7,} images in {took:5.1f} s, {len(paths) / took:6.0f} a seco
 
 
 def run(code: str, *arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 

@@ -1,4 +1,6 @@
-"""How the time of a step and the memory grow with tasks, stored examples and classes; each against the smallest."""
+"""How the time of a step and the memory grow with tasks, stored examples and classes; each against
+the smallest.
+"""
 
 from __future__ import annotations
 
@@ -43,24 +45,40 @@ def tasks() -> list[Row]:
     """A fixed memory of 100 examples a task, 10 + 100."""
     found = []
     for method in (mdmt.MDMTR, mdmt.AGEM):
-        runs = {n: Running(method(reference_batch=100), learned=n - 1, stored=100 * (n - 1)) for n in (2, 10, 50)}
+        runs = {
+            n: Running(method(reference_batch=100), learned=n - 1, stored=100 * (n - 1))
+            for n in (2, 10, 50)
+        }
         sizes = {n: megabytes(run) for n, run in runs.items()}
-        found += compared(f"{method.name}, step at task", {n: block_of(run) for n, run in runs.items()}, sizes)
+        found += compared(
+            f"{method.name}, step at task", {n: block_of(run) for n, run in runs.items()}, sizes
+        )
     runs = {n: Running(mdmt.GEM(), learned=n - 1, stored=100 * (n - 1)) for n in (2, 10, 50)}
     sizes = {n: megabytes(run) for n, run in runs.items()}
-    return [*found, *compared("gem, 100 a task, step at task", {n: block_of(run) for n, run in runs.items()}, sizes)]
+    return [
+        *found,
+        *compared(
+            "gem, 100 a task, step at task", {n: block_of(run) for n, run in runs.items()}, sizes
+        ),
+    ]
 
 
 def stored() -> list[Row]:
-    """Choosing 256 of so many examples of 784 bytes, drawing them, and a step of ER that does, 10 + 256."""
+    """Choosing 256 of so many examples of 784 bytes, drawing them, and a step of ER that does, 10 +
+    256.
+    """
     memories = {count: full_memory(count) for count in (10**3, 10**4, 10**5, 10**6)}
     sizes = {count: sum(memory.bytes.values()) / 1e6 for count, memory in memories.items()}
     runs = {}
     for count, memory in memories.items():
         runs[count] = Running(mdmt.ER(reference_batch=256))
         runs[count].learner.memory = memory
-    choices = {n: block_of(lambda memory=memory: memory.choose(256)) for n, memory in memories.items()}
-    draws = {n: block_of(lambda memory=memory: memory.sample(256)) for n, memory in memories.items()}
+    choices = {
+        n: block_of(lambda memory=memory: memory.choose(256)) for n, memory in memories.items()
+    }
+    draws = {
+        n: block_of(lambda memory=memory: memory.sample(256)) for n, memory in memories.items()
+    }
     return [
         *compared("choose 256 of", choices, sizes),
         *compared("draw 256 of", draws, sizes),
@@ -74,7 +92,12 @@ def full_memory(count: int) -> Reservoir:
     memory.seed(1)
     inputs = torch.randint(0, 256, (1000, 784), dtype=torch.uint8).repeat(count // 1000, 1)
     labels = torch.zeros(count, dtype=torch.int64)
-    tensors = {"inputs": inputs, "labels": labels, "tasks": labels.clone(), "available": torch.arange(count)}
+    tensors = {
+        "inputs": inputs,
+        "labels": labels,
+        "tasks": labels.clone(),
+        "available": torch.arange(count),
+    }
     memory.load_state(tensors, {"state": {**memory.state()[1]["state"], "count": 1000 * count}})
     return memory
 
@@ -86,4 +109,6 @@ def classes() -> list[Row]:
         for n in (10, 100, 1000, 10_000)
     }
     sizes = {n: megabytes(run) for n, run in runs.items()}
-    return compared("mdmt-r, step with classes", {n: block_of(run) for n, run in runs.items()}, sizes)
+    return compared(
+        "mdmt-r, step with classes", {n: block_of(run) for n, run in runs.items()}, sizes
+    )

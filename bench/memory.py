@@ -1,4 +1,6 @@
-"""Memory of a comparison: the peak of all its processes, for 2 methods and for 12, beside that of one run alone."""
+"""Memory of a comparison: the peak of all its processes, for 2 methods and for 12, beside that of
+one run alone.
+"""
 
 import subprocess
 import sys
@@ -40,9 +42,15 @@ def main() -> None:
         few = peak("compare", "--methods", ",".join(ALONE[1:]), *sweep, "--out", f"{out}/few")
         whole = peak("compare", "--methods", "all", *sweep, "--out", f"{out}/all")
     dearest = max(alone, key=alone.__getitem__)
-    print(f"one run alone, the dearest of {', '.join(ALONE)} ({dearest}): {alone[dearest] / 2**20:.0f} MiB")
+    print(
+        f"one run alone, the dearest of {', '.join(ALONE)} ({dearest}):"
+        f" {alone[dearest] / 2**20:.0f} MiB"
+    )
     print(f"compare of 2 methods, {WORKERS} workers: {few / 2**20:.0f} MiB, all processes together")
-    print(f"compare of 12 methods, {WORKERS} workers: {whole / 2**20:.0f} MiB, {whole / few:.2f} times as much")
+    print(
+        f"compare of 12 methods, {WORKERS} workers: {whole / 2**20:.0f} MiB, {whole / few:.2f}"
+        " times as much"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Steps of ours, through `Learner.step`, in the middle of a long task with a memory that is full."""
+"""Steps of ours, through `Learner.step`, in the middle of a long task with a memory that is
+full.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,15 @@ from mdmt.learner import Learner
 from mdmt.memory import Memory, Reservoir, Ring
 from mdmt.tasks import Batch, Task
 
-LONG = 20_000  # examples of the task being learned: most of them will not be in the memory at its end
+LONG = (
+    20_000  # examples of the task being learned: most of them will not be in the memory at its end
+)
 BATCH = 10
 
 
-def examples(count: int, shape: tuple[int, ...], classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def examples(
+    count: int, shape: tuple[int, ...], classes: int, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Made-up inputs, a fifth of whose numbers are not 0, as of digits; and labels."""
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randint(0, 256, (count, *shape), dtype=torch.uint8, generator=generator)
@@ -46,10 +52,14 @@ class Running:
     ) -> None:
         """So many tasks are over; the memory holds `stored` examples of all of them together."""
         memory: Memory = (
-            Reservoir(stored) if method.policy == "Reservoir" else Ring(stored // max(learned, 1) // classes)
+            Reservoir(stored)
+            if method.policy == "Reservoir"
+            else Ring(stored // max(learned, 1) // classes)
         )
         backbone = mdmt.backbones.mlp(784) if backbone is None else backbone
-        self.learner = Learner(backbone, method, memory=memory, lr=1e-3, heads="shared", outputs=classes, **more)
+        self.learner = Learner(
+            backbone, method, memory=memory, lr=1e-3, heads="shared", outputs=classes, **more
+        )
         for number in range(learned):
             self._fill(task(number, max(BATCH, stored // learned), shape, classes))
         self.task = task(learned, length, shape, classes)
@@ -66,7 +76,9 @@ class Running:
         self.learner.step_in_task += 1
 
     def _fill(self, past: Task) -> None:
-        """Take up a task, show it to the memory, and lay it down, with two steps of learning alone."""
+        """Take up a task, show it to the memory, and lay it down, with two steps of learning
+        alone.
+        """
         learner = self.learner
         learner._open(past, ())
         learner.task = past
@@ -82,7 +94,9 @@ class Running:
     def _batches(self) -> Iterator[Batch]:
         for _ in itertools.count():
             self.learner.step_in_task = 0
-            yield from itertools.islice(self.learner._batches(self.task), self.task.size // BATCH // 2)
+            yield from itertools.islice(
+                self.learner._batches(self.task), self.task.size // BATCH // 2
+            )
 
 
 def _first(batch: Batch, count: int) -> Batch:

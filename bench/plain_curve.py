@@ -1,9 +1,12 @@
-"""LCA_10 of fine-tuning on Permuted MNIST by torch and numpy alone: is a difference in it one of our learner?
+"""LCA_10 of fine-tuning on Permuted MNIST by torch and numpy alone: is a difference in it one of
+our learner?
 
-    python bench/plain_curve.py DATA [SEED ...]    # DATA has the folder mnist; a minute or two a seed
+    python bench/plain_curve.py DATA [SEED ...]    # DATA has the folder mnist; a minute or two a
+    seed
 
-Pixels, the order of the examples and the memoryless steps are those of the programs behind the published numbers:
-one legacy generator of numpy a run, for the 17 permutations and then for each task's order. The weights are torch's.
+Pixels, the order of the examples and the memoryless steps are those of the programs behind the
+published numbers: one legacy generator of numpy a run, for the 17 permutations and then for each
+task's order. The weights are torch's.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ def scores(weights: list[Tensor], images: Tensor) -> Tensor:
     return F.linear(images, weights[-2], weights[-1])
 
 
-def learn(weights: list[Tensor], train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]) -> list[float]:
+def learn(
+    weights: list[Tensor], train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]
+) -> list[float]:
     """One pass over the examples as they lie; the accuracy after 0 to 10 mini-batches."""
     curve = []
     images, labels = train
@@ -49,7 +54,9 @@ def learn(weights: list[Tensor], train: tuple[Tensor, Tensor], test: tuple[Tenso
                 curve.append((scores(weights, test[0]).argmax(1) == test[1]).float().mean().item())
         start = step * BATCH % (len(labels) - BATCH)
         batch = slice(start, start + BATCH)
-        gradient = torch.autograd.grad(F.cross_entropy(scores(weights, images[batch]), labels[batch]), weights)
+        gradient = torch.autograd.grad(
+            F.cross_entropy(scores(weights, images[batch]), labels[batch]), weights
+        )
         with torch.no_grad():
             torch._foreach_add_(weights, gradient, alpha=-LR)
     return curve
@@ -58,7 +65,9 @@ def learn(weights: list[Tensor], train: tuple[Tensor, Tensor], test: tuple[Tenso
 def main(data: str, *seeds: str) -> None:
     torch.set_num_threads(1)
     mnist = read_mnist(Path(data) / "mnist")
-    train, test = ((part.images.reshape(-1, 784) / 255, part.labels) for part in (mnist.train, mnist.test))
+    train, test = (
+        (part.images.reshape(-1, 784) / 255, part.labels) for part in (mnist.train, mnist.test)
+    )
     areas = []
     for seed in map(int, seeds or range(1234, 1239)):
         generator = np.random.RandomState(seed)

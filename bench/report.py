@@ -1,6 +1,8 @@
-"""The report of 60 runs, 12 methods x 5 seeds of 17 tasks: time with and without t-SNE in its cache, and the page's size.
+"""The report of 60 runs, 12 methods x 5 seeds of 17 tasks: time with and without t-SNE in its
+cache, and the page's size.
 
-The runs are written by hand with random numbers; features have the 256 numbers and the 100 examples that real runs keep.
+The runs are written by hand with random numbers; features have the 256 numbers and the 100 examples
+that real runs keep.
 """
 
 from __future__ import annotations
@@ -22,12 +24,24 @@ def main() -> None:
         for method in METHODS:
             for seed in range(1234, 1239):
                 leave(f"{out}/runs", method, seed, tasks=17, features=256, sample=100)
-        command = [sys.executable, "-m", "mdmt", "report", f"{out}/runs", "--out", f"{out}/report.html"]
+        command = [
+            sys.executable,
+            "-m",
+            "mdmt",
+            "report",
+            f"{out}/runs",
+            "--out",
+            f"{out}/report.html",
+        ]
         for what in ("t-SNE computed", "t-SNE cached"):
             start = time.perf_counter()
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            subprocess.run(
+                command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
             size = Path(out, "report.html").stat().st_size / 1e6
-            print(f"60 runs, {what}: {time.perf_counter() - start:5.1f} s, {size:.1f} MB", flush=True)
+            print(
+                f"60 runs, {what}: {time.perf_counter() - start:5.1f} s, {size:.1f} MB", flush=True
+            )
 
 
 if __name__ == "__main__":

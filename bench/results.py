@@ -1,11 +1,13 @@
 """The results that the README shows: measured runs beside the published values.
 
     python bench/results.py collect RUNS     # finished runs into results/, without weights and data
-    python bench/results.py write            # RESULTS.md, the README's tables, docs/results.html, from results/ alone
+    python bench/results.py write            # RESULTS.md, the README's tables, docs/results.html,
+    from results/ alone
 
-A run in results/ is its `config.json`, its `record.json`, a thinned `steps.csv` and, of the methods and the
-seed that Fig. 3, 5 and 6 show, some of the `snapshots.safetensors`. What was found where a value lies
-below the published one is written by hand in results/notes.json, by benchmark and row, or metric of all rows.
+A run in results/ is its `config.json`, its `record.json`, a thinned `steps.csv` and, of the methods
+and the seed that Fig. 3, 5 and 6 show, some of the `snapshots.safetensors`. What was found where a
+value lies below the published one is written by hand in results/notes.json, by benchmark and row,
+or metric of all rows.
 """
 
 from __future__ import annotations
@@ -41,12 +43,18 @@ STEPS_OF_A_TASK = 200
 DRAWN = ("a-gem", "mega", "mdmt-r")  # the methods of Fig. 5 and 6
 SEED = 1234  # the run of theirs that is drawn
 MARKS = {  # what stands between them in the README is made here
-    name: (f"<!-- {name}: made by `make results` -->", f"<!-- end of {name} -->") for name in ("digits", "results")
+    name: (f"<!-- {name}: made by `make results` -->", f"<!-- end of {name} -->")
+    for name in ("digits", "results")
 }
 DIGITS = "permuted-digits"
 SHOWN = [metric for metric in METRICS if metric.name != "A_free"]
 OTHERS = [metric for metric in SHOWN if metric is not A_T]
-DIGIT = {"A_T": 0.0001, "F_T": 0.01, "LCA_10": 0.001, "LTR": 0.001}  # the last one that the paper prints
+DIGIT = {
+    "A_T": 0.0001,
+    "F_T": 0.01,
+    "LCA_10": 0.001,
+    "LTR": 0.001,
+}  # the last one that the paper prints
 BEST = "preset=best"
 
 
@@ -58,7 +66,9 @@ def collect(runs: Path, results: Path) -> int:
             continue
         place = results / folder.path.relative_to(runs)
         place.mkdir(parents=True, exist_ok=True)
-        write_json(place / CONFIG, {**folder.config.to_json(), "data": None})  # no folder of the machine that did it
+        write_json(
+            place / CONFIG, {**folder.config.to_json(), "data": None}
+        )  # no folder of the machine that did it
         shutil.copyfile(folder.path / RECORD, place / RECORD)
         write_file(place / STEPS, steps_as_csv(thinned(folder.steps)).encode())
         if folder.config.method in DRAWN and folder.config.seed == SEED:
@@ -84,7 +94,9 @@ def drawn(snapshots: Snapshots) -> Snapshots:
     """Those of the first, the middle and the last task, after these tasks."""
     tasks = snapshot_tasks(snapshots)
     return {
-        name: value for name, value in snapshots.items() if all(int(number) in tasks for number in name.split(".")[1:])
+        name: value
+        for name, value in snapshots.items()
+        if all(int(number) in tasks for number in name.split(".")[1:])
     }
 
 
@@ -101,7 +113,8 @@ def value(metric: Metric, cell: Spread | dict[str, Any] | None) -> str:
 
 
 def beside(row: Row, metric: Metric) -> list[str]:
-    """Our number, the published one, and where ours lies: inside its standard deviation, above, or below.
+    """Our number, the published one, and where ours lies: inside its standard deviation, above, or
+    below.
 
     The paper cut some numbers off and rounded others: a difference in its last digit is none.
     """
@@ -165,19 +178,37 @@ def accuracy_table(study: Study) -> list[str]:
 
 def others_table(study: Study) -> list[str]:
     """The other metrics beside the published ones."""
-    columns = ["method", *(part for metric in OTHERS for part in (metric.heading, "published", "band"))]
-    lines = [[f"`{row.label}`", *(part for metric in OTHERS for part in beside(row, metric))] for row in study.rows]
+    columns = [
+        "method",
+        *(part for metric in OTHERS for part in (metric.heading, "published", "band")),
+    ]
+    lines = [
+        [f"`{row.label}`", *(part for metric in OTHERS for part in beside(row, metric))]
+        for row in study.rows
+    ]
     return table(columns, *lines)
 
 
 def plain_table(study: Study) -> list[str]:
     """All metrics, where nothing is published."""
-    columns = ["method", *(metric.heading for metric in SHOWN), "seeds", "seconds", "processor", "commit"]
+    columns = [
+        "method",
+        *(metric.heading for metric in SHOWN),
+        "seeds",
+        "seconds",
+        "processor",
+        "commit",
+    ]
     lines = []
     for entry in study.entries:
         row = entry.row
         cells = [f"`{row.label}`", *(value(metric, row.metrics[metric.name]) for metric in SHOWN)]
-        cells += [seeds_of(row), f"{row.seconds['mean']:.0f}", origin(entry, "cpu"), origin(entry, "commit")]
+        cells += [
+            seeds_of(row),
+            f"{row.seconds['mean']:.0f}",
+            origin(entry, "cpu"),
+            origin(entry, "commit"),
+        ]
         lines.append(cells)
     return table(columns, *lines)
 
@@ -187,7 +218,9 @@ def about_best(study: Study, row: Row) -> str:
     if BEST not in row.label or row.reduced:
         return ""
     beside_it = [(name, published(study.benchmark, name)) for name in (row.method, "joint")]
-    texts = [f"{A_T.text(cells[A_T.name]['mean'])} of `{name}`" for name, cells in beside_it if cells]
+    texts = [
+        f"{A_T.text(cells[A_T.name]['mean'])} of `{name}`" for name, cells in beside_it if cells
+    ]
     return f"settings of ours, chosen on held-out tasks; published are {' and '.join(texts)}."
 
 
@@ -198,7 +231,11 @@ def part_of_page(study: Study, notes: dict[str, str]) -> list[str]:
         lines += [*accuracy_table(study), "", *others_table(study), ""]
     else:
         lines += ["The paper does not have this benchmark.", "", *plain_table(study), ""]
-    lines += [f"- {metric.name} of all methods: {notes[metric.name]}" for metric in SHOWN if metric.name in notes]
+    lines += [
+        f"- {metric.name} of all methods: {notes[metric.name]}"
+        for metric in SHOWN
+        if metric.name in notes
+    ]
     for row in study.rows:
         note = f"{about_best(study, row)} {notes.get(row.label, '')}".strip()
         if note:
@@ -206,16 +243,33 @@ def part_of_page(study: Study, notes: dict[str, str]) -> list[str]:
     return lines if not lines[-1] else [*lines, ""]
 
 
-def results_page(studies: list[Study], notes: dict[str, dict[str, str]], best: dict[str, Any]) -> str:
+def results_page(
+    studies: list[Study], notes: dict[str, dict[str, str]], best: dict[str, Any]
+) -> str:
     """RESULTS.md."""
     lines = [
         "# Results",
         "",
-        "Measured with this program, beside what the paper published; made by `make results` from the records",
-        "in `results/`, never by hand. `band` says where our mean lies: inside the published mean and standard",
-        "deviation (or within the last digit that is printed), above, or below. Seconds are those of learning, mean",
-        "of a run. `mdmt rerun results/BENCHMARK/METHOD/HASH/SEED` does a run again and says whether it has the same",
-        "bits (data from `mdmt data fetch`, or `--data DIR`). The figures of these runs: [docs/results.html](docs/results.html).",
+        (
+            "Measured with this program, beside what the paper published; made by `make results`"
+            " from the records"
+        ),
+        (
+            "in `results/`, never by hand. `band` says where our mean lies: inside the published"
+            " mean and standard"
+        ),
+        (
+            "deviation (or within the last digit that is printed), above, or below. Seconds are"
+            " those of learning, mean"
+        ),
+        (
+            "of a run. `mdmt rerun results/BENCHMARK/METHOD/HASH/SEED` does a run again and says"
+            " whether it has the same"
+        ),
+        (
+            "bits (data from `mdmt data fetch`, or `--data DIR`). The figures of these runs:"
+            " [docs/results.html](docs/results.html)."
+        ),
         "",
     ]
     for study in studies:
@@ -230,15 +284,39 @@ def readme_table(studies: list[Study]) -> str:
     for study in studies:
         for row in study.rows:
             if row.published or (BEST in row.label and not row.reduced):
-                cells = [study.benchmark, study.heads, f"`{row.label}`", *beside(row, A_T), difference(row)]
+                cells = [
+                    study.benchmark,
+                    study.heads,
+                    f"`{row.label}`",
+                    *beside(row, A_T),
+                    difference(row),
+                ]
                 lines.append([*cells, seeds_of(row)])
     if not lines:
         return ""
-    columns = ["benchmark", "head", "method", A_T.heading, "published", "band", "difference", "seeds"]
+    columns = [
+        "benchmark",
+        "head",
+        "method",
+        A_T.heading,
+        "published",
+        "band",
+        "difference",
+        "seeds",
+    ]
     intro = [
-        "The paper's benchmarks, by the full protocol, beside what the paper published (`band`: inside the published",
-        "mean and standard deviation, above, or below). [RESULTS.md](RESULTS.md) has the other metrics, what was found",
-        "where ours differ, and the run behind each number. `mdmt run permuted-mnist --method mdmt-r --seeds 3` does a row,",
+        (
+            "The paper's benchmarks, by the full protocol, beside what the paper published (`band`:"
+            " inside the published"
+        ),
+        (
+            "mean and standard deviation, above, or below). [RESULTS.md](RESULTS.md) has the other"
+            " metrics, what was found"
+        ),
+        (
+            "where ours differ, and the run behind each number. `mdmt run permuted-mnist --method"
+            " mdmt-r --seeds 3` does a row,"
+        ),
         "`mdmt data fetch mnist` before it.",
         "",
     ]
@@ -249,7 +327,9 @@ def readme_table(studies: list[Study]) -> str:
 
 def digits_table(studies: list[Study]) -> str:
     """All methods on the embedded digits, with what they cost."""
-    (study,) = [study for study in studies if study.benchmark == DIGITS]  # one head for all tasks: A_free is A_T
+    (study,) = [
+        study for study in studies if study.benchmark == DIGITS
+    ]  # one head for all tasks: A_free is A_T
     columns = ["method", "kind", *(metric.heading for metric in SHOWN), "seconds", "memory (MB)"]
     lines = []
     for row in study.rows:
@@ -257,7 +337,10 @@ def digits_table(studies: list[Study]) -> str:
         kind = method.source if method.kind == "bound" else method.kind
         newer = f", {method.source[-4:]}" if row.method in NEWER else ""
         cells = [value(metric, row.metrics[metric.name]) for metric in SHOWN]
-        cost = [f"{row.seconds['mean']:.0f}", f"{row.memory_bytes / 1e6:.1f}" if row.memory_bytes else ""]
+        cost = [
+            f"{row.seconds['mean']:.0f}",
+            f"{row.memory_bytes / 1e6:.1f}" if row.memory_bytes else "",
+        ]
         lines.append([f"`{row.label}`", kind + newer, *cells, *cost])
     return "\n".join(table(columns, *lines))
 
@@ -272,7 +355,11 @@ def with_table(text: str, name: str, content: str) -> str:
     _, end, after = rest.partition(last)
     if not begin or not end:
         raise SystemExit(f"README.md has no {first} and {last}")
-    return f"{before}{first}\n\n{content}\n\n{last}{after}" if content else f"{before}{first}\n{last}{after}"
+    return (
+        f"{before}{first}\n\n{content}\n\n{last}{after}"
+        if content
+        else f"{before}{first}\n{last}{after}"
+    )
 
 
 def read_results(results: Path) -> list[Study]:
@@ -287,7 +374,10 @@ def read_results(results: Path) -> list[Study]:
 def made(results: Path, readme: str) -> dict[str, str]:
     """The texts that `write` writes, by name."""
     studies = read_results(results)
-    notes, best = (read_json(path) if path.is_file() else {} for path in (results / NOTES, results / ABLATION.name))
+    notes, best = (
+        read_json(path) if path.is_file() else {}
+        for path in (results / NOTES, results / ABLATION.name)
+    )
     shown = [metric.name for metric in SHOWN]
     rows = {
         (f"{study.benchmark}, {study.heads}", label)
@@ -309,7 +399,9 @@ def report(results: Path) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("collect").add_argument("runs", type=Path)
     commands.add_parser("write")

@@ -1,6 +1,7 @@
 """Many runs: two local workers against one, and what a Ray cluster of this machine adds to a run.
 
-The wall clock counts here, so other work on the machine shows. All take turns, and the fastest of each counts.
+The wall clock counts here, so other work on the machine shows. All take turns, and the fastest of
+each counts.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def rows() -> Iterator[Row]:
             from mdmt.experiments.cluster import Cluster
 
             kinds[RAY] = lambda out: Cluster(address, out)
-        seconds = {name: [seconds_for(make)] for name, make in kinds.items()}  # starts processes and loads torch
+        seconds = {
+            name: [seconds_for(make)] for name, make in kinds.items()
+        }  # starts processes and loads torch
         for _ in range(ROUNDS):
             for name, make in kinds.items():
                 seconds[name].append(seconds_for(make))
@@ -73,7 +76,9 @@ def nodes() -> Iterator[str | None]:
     except ImportError:
         yield None
         return
-    started = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    started = Nodes(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
     try:
         started.add_node(num_cpus=1)
         yield started.address

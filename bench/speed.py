@@ -1,9 +1,11 @@
-"""`make bench`: how long things take, as ratios measured in one run; saved as results.json and in docs/performance.md.
+"""`make bench`: how long things take, as ratios measured in one run; saved as results.json and in
+docs/performance.md.
 
     python bench/speed.py [--only PART ...]
 
-Parts: steps, resnet, evaluation, checkpoint, startup, growth, scale, ranks. Contestants take turns (`timing.py`); one thread.
-A step of ours is `Learner.step` with the reading of its mini-batch, in the middle of a task with a full memory.
+Parts: steps, resnet, evaluation, checkpoint, startup, growth, scale, ranks. Contestants take turns
+(`timing.py`); one thread. A step of ours is `Learner.step` with the reading of its mini-batch, in
+the middle of a task with a full memory.
 """
 
 from __future__ import annotations
@@ -39,14 +41,22 @@ Row = dict[str, Any]
 
 def method(name: str, drawn: int, **more: Any) -> mdmt.Method:
     kind = mdmt.methods.METHODS[name]
-    return kind(reference_batch=drawn, **more) if "reference_batch" in kind().arguments else kind(**more)
+    return (
+        kind(reference_batch=drawn, **more)
+        if "reference_batch" in kind().arguments
+        else kind(**more)
+    )
 
 
 def step_row(name: str, drawn: int, peer: Peer | None) -> Row:
-    """A method on the MLP, 10 new examples and so many old ones; GEM has so many of each of two past tasks."""
+    """A method on the MLP, 10 new examples and so many old ones; GEM has so many of each of two
+    past tasks.
+    """
     stored = 2 * drawn if name == "gem" else 520
     rehearses = mdmt.methods.METHODS[name]().uses_memory
-    samples = {"van": [10], "ewc": [10], "gem": [drawn, drawn, 10], "a-gem": [drawn, 10]}.get(name, [drawn + 10])
+    samples = {"van": [10], "ewc": [10], "gem": [drawn, drawn, 10], "a-gem": [drawn, 10]}.get(
+        name, [drawn + 10]
+    )
     loop = bare.Loop(bare.mlp(), drawn=drawn, past=2, stored=stored)
     contestants = {
         "ours": block_of(Running(method(name, drawn), stored=stored)),
@@ -91,14 +101,21 @@ def resnet() -> Iterator[Row]:
     for name in ("van", "er", "mdmt-r"):
         samples = {"van": [10], "er": [74]}.get(name, [64, 10])
         loops = {
-            kind: bare.Loop(bare.BareResNet(), shape, features=160, drawn=64, channels_last=kind == "bare")
+            kind: bare.Loop(
+                bare.BareResNet(), shape, features=160, drawn=64, channels_last=kind == "bare"
+            )
             for kind in ("bare", "bare contiguous")
         }
-        ours = Running(method(name, 64), backbone=mdmt.backbones.reduced_resnet18(), shape=shape, length=2000)
+        ours = Running(
+            method(name, 64), backbone=mdmt.backbones.reduced_resnet18(), shape=shape, length=2000
+        )
         times = race(
             {
                 "ours": block_of(ours),
-                **{kind: block_of(getattr(loop, name.replace("-", "_"))) for kind, loop in loops.items()},
+                **{
+                    kind: block_of(getattr(loop, name.replace("-", "_")))
+                    for kind, loop in loops.items()
+                },
                 "floor": block_of(bare.convolutions(*samples)),
             },
             seconds=12,
@@ -107,7 +124,9 @@ def resnet() -> Iterator[Row]:
 
 
 def evaluation() -> Iterator[Row]:
-    """The accuracy on 5,000 test examples, against the products of the forward pass alone: the share of the floor's rate."""
+    """The accuracy on 5,000 test examples, against the products of the forward pass alone: the
+    share of the floor's rate.
+    """
     inputs, labels = examples(5000, (784,), 10, 9)
     running = Running(mdmt.MDMTR())
     learner = running.learner
@@ -119,11 +138,17 @@ def evaluation() -> Iterator[Row]:
         }
     )
     share = ratio(times["floor"], times["ours"])
-    yield {"row": "evaluate 5,000 digits", "ms": milliseconds(times["ours"]), "of the floor's rate": share}
+    yield {
+        "row": "evaluate 5,000 digits",
+        "ms": milliseconds(times["ours"]),
+        "of the floor's rate": share,
+    }
 
 
 def checkpoint() -> Iterator[Row]:
-    """One checkpoint in the middle of a run, and the share of the run's time they take at the pace they come."""
+    """One checkpoint in the middle of a run, and the share of the run's time they take at the pace
+    they come.
+    """
     running = Running(mdmt.MDMTR())
     for _ in range(20):
         running()
@@ -135,12 +160,19 @@ def checkpoint() -> Iterator[Row]:
             seconds.append(time.perf_counter() - begin)
             running()
     cost = statistics.median(seconds)
-    yield {"row": "checkpoint, MDMT-R on the MLP", "ms": cost * 1e3, "share of a run": cost / max(60, 50 * cost)}
+    yield {
+        "row": "checkpoint, MDMT-R on the MLP",
+        "ms": cost * 1e3,
+        "share of a run": cost / max(60, 50 * cost),
+    }
 
 
 def startup() -> Iterator[Row]:
     """Import in fresh processes, in turns; the fastest of each, for the disk's cache."""
-    commands = {"mdmt": [sys.executable, "-c", "import mdmt"], "torch": [sys.executable, "-c", "import torch"]}
+    commands = {
+        "mdmt": [sys.executable, "-c", "import mdmt"],
+        "torch": [sys.executable, "-c", "import torch"],
+    }
     if PEERS.exists():
         commands["avalanche"] = [str(PEERS), str(HERE / "avalanche_peer.py")]
     times: dict[str, list[float]] = {name: [] for name in commands}
@@ -150,32 +182,51 @@ def startup() -> Iterator[Row]:
             subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True)
             times[name].append(time.perf_counter() - begin)
     fastest = {name: min(values) for name, values in times.items()}
-    row = {"row": "import mdmt", "ms": fastest["mdmt"] * 1e3, "over torch alone": fastest["mdmt"] / fastest["torch"]}
+    row = {
+        "row": "import mdmt",
+        "ms": fastest["mdmt"] * 1e3,
+        "over torch alone": fastest["mdmt"] / fastest["torch"],
+    }
     if "avalanche" in fastest:
         row["avalanche over ours"] = fastest["avalanche"] / fastest["mdmt"]
     yield row
 
 
 PARTS = {
-    "steps": steps, "resnet": resnet, "evaluation": evaluation, "checkpoint": checkpoint, "startup": startup,
-    "growth": growth.rows, "scale": scale.rows, "ranks": two_ranks.rows,
-}  # fmt: skip
+    "steps": steps,
+    "resnet": resnet,
+    "evaluation": evaluation,
+    "checkpoint": checkpoint,
+    "startup": startup,
+    "growth": growth.rows,
+    "scale": scale.rows,
+    "ranks": two_ranks.rows,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these parts; the others stay as they were")
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, help="measure these parts; the others stay as they were"
+    )
     parser.add_argument("--results", type=Path, default=HERE / "results.json")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
-    results = json.loads(wanted.results.read_text()) if wanted.only and wanted.results.exists() else {}
+    results = (
+        json.loads(wanted.results.read_text()) if wanted.only and wanted.results.exists() else {}
+    )
     for name, part in PARTS.items():
         if wanted.only is None or name in wanted.only:
             begin = time.perf_counter()
             results[name] = []
             for row in part():
                 results[name].append(row)
-                print("  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{v}" for k, v in row.items()), flush=True)
+                print(
+                    "  ".join(
+                        f"{k} {v:.3g}" if isinstance(v, float) else f"{v}" for k, v in row.items()
+                    ),
+                    flush=True,
+                )
             print(f"({name}: {time.perf_counter() - begin:.0f} s)", flush=True)
     results["machine"] = {
         "processor": mdmt_processor(),
@@ -188,7 +239,10 @@ def main() -> None:
 
 def mdmt_processor() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 if __name__ == "__main__":

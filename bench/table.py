@@ -30,14 +30,22 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def cell(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.0f}" if value >= 100 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+        return (
+            f"{value:.0f}" if value >= 100 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+        )
     return "" if value is None else str(value)
 
 
 def write(results: dict[str, Any], page: Path) -> None:
-    parts = [f"**{title}**\n\n{table(results[name])}" for name, title in TITLES.items() if name in results]
+    parts = [
+        f"**{title}**\n\n{table(results[name])}"
+        for name, title in TITLES.items()
+        if name in results
+    ]
     machine = results["machine"]
-    parts.append(f"{machine['processor']}, one thread, torch {machine['torch']}, Python {machine['python']}.")
+    parts.append(
+        f"{machine['processor']}, one thread, torch {machine['torch']}, Python {machine['python']}."
+    )
     if not page.exists():
         return
     before, _, rest = page.read_text().partition(BEGIN)

@@ -1,8 +1,9 @@
-"""Timing in turns: contestants take short blocks one after the other, many times over, so that a busy machine slows all alike.
+"""Timing in turns: contestants take short blocks one after the other, many times over, so that a
+busy machine slows all alike.
 
-A ratio is the median over the rounds of the quotient of two blocks that were timed side by side. Steps are timed on the clock of
-the process, which stands still while another one has the core: with one thread and nothing to wait for, it is the time on an idle
-machine.
+A ratio is the median over the rounds of the quotient of two blocks that were timed side by side.
+Steps are timed on the clock of the process, which stands still while another one has the core: with
+one thread and nothing to wait for, it is the time on an idle machine.
 """
 
 from __future__ import annotations
@@ -40,11 +41,17 @@ def block_of(step: Step) -> Block:
 
 
 class Peer:
-    """Another library in a process of its own: a line asks for a block of a method's steps, a line answers."""
+    """Another library in a process of its own: a line asks for a block of a method's steps, a line
+    answers.
+    """
 
     def __init__(self, python: Path, script: Path) -> None:
         self.process = subprocess.Popen(
-            [python, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [python, script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
 
     def ask(self, **question: Any) -> Any:
@@ -61,8 +68,12 @@ class Peer:
         self.process.communicate()
 
 
-def race(blocks: dict[str, Block], rounds: int = ROUNDS, seconds: float = SECONDS) -> dict[str, list[float]]:
-    """Seconds of a step of each contestant, round by round; fewer rounds where steps are long, five at least."""
+def race(
+    blocks: dict[str, Block], rounds: int = ROUNDS, seconds: float = SECONDS
+) -> dict[str, list[float]]:
+    """Seconds of a step of each contestant, round by round; fewer rounds where steps are long, five
+    at least.
+    """
     for block in blocks.values():
         block()
     times: dict[str, list[float]] = {name: [] for name in blocks}

@@ -1,11 +1,12 @@
-"""Choose the settings of the digits for all methods with equal effort, and record how that was done.
+"""Choose the settings of the digits for all methods with equal effort, and record how that was
+done.
 
     python bench/tune_digits.py --out runs/tune
 
-Every method gets the same number of trials: points drawn from its space, each learned on the held-out
-tasks, on seeds that no run is measured on. Finished runs in --out are read, so a command that was
-interrupted goes on where it was. The file that it writes is what the presets of the digits are read
-from; it has the spaces, every trial, and the choice.
+Every method gets the same number of trials: points drawn from its space, each learned on the
+held-out tasks, on seeds that no run is measured on. Finished runs in --out are read, so a command
+that was interrupted goes on where it was. The file that it writes is what the presets of the digits
+are read from; it has the spaces, every trial, and the choice.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ BENCHMARKS = ("permuted-digits", "split-digits")
 TRIALS = 12
 SEEDS = range(2001, 2003)  # runs are measured from 1234 on
 FINE_LR = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
-SUBSETS = {"split-digits": 350}  # half of each held-out task: a convolutional network takes its time
+SUBSETS = {
+    "split-digits": 350
+}  # half of each held-out task: a convolutional network takes its time
 COARSE_LR = (0.01, 0.03, 0.1, 0.3)
-# A decade to either side of where earlier runs stayed finite: in the wide space of `mdmt tune` most trials of MAS and PI
+# A decade to either side of where earlier runs stayed finite: in the wide space of `mdmt tune` most
+# trials of MAS and PI
 # came to numbers that were not, which is no equal chance.
 STRENGTHS = {
     "ewc": (0.3, 1.0, 3.0, 10.0, 30.0),
@@ -36,12 +40,15 @@ STRENGTHS = {
     "rwalk": (0.1, 0.3, 1.0, 3.0, 10.0),
     "pi": (0.0001, 0.0003, 0.001, 0.003, 0.01),
 }
-# The published definition of ER: as many old examples as new ones. There is no published row to model.
+# The published definition of ER: as many old examples as new ones. There is no published row to
+# model.
 FIXED: dict[str, dict[str, Any]] = {"er": {"reading": "paper"}}
 
 
 def space_of(method: str, heads: str) -> dict[str, tuple[Any, ...]]:
-    """A fine grid of learning rates where a method has nothing else to choose, else a coarse one with the rest."""
+    """A fine grid of learning rates where a method has nothing else to choose, else a coarse one
+    with the rest.
+    """
     others = {
         key: STRENGTHS[method] if key == "strength" else cell.value
         for key, cell in SPACES[method].items()
@@ -51,7 +58,9 @@ def space_of(method: str, heads: str) -> dict[str, tuple[Any, ...]]:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--out", default="runs/tune", help="folder of the runs")
     parser.add_argument("--record", type=Path, default=TUNED, help="file to write")
     parser.add_argument("--benchmarks", nargs="+", default=list(BENCHMARKS), choices=BENCHMARKS)

@@ -1,9 +1,11 @@
 """A step of MDMT-R on the reduced ResNet-18, 10 + 64, by two ranks and by one process.
 
-Both are timed by the clock on the wall, for ranks wait for each other: the machine should be idle, with two cores. What a rank
-itself computes is measured as well, on the clock of its process, which stands still while another has the core.
+Both are timed by the clock on the wall, for ranks wait for each other: the machine should be idle,
+with two cores. What a rank itself computes is measured as well, on the clock of its process, which
+stands still while another has the core.
 
-Started by itself, this file is the two ranks: each line of stdin asks for some steps, a line answers.
+Started by itself, this file is the two ranks: each line of stdin asks for some steps, a line
+answers.
 """
 
 from __future__ import annotations
@@ -51,7 +53,11 @@ def rows() -> Iterator[dict[str, Any]]:
         return times[0]
 
     times = race(
-        {"one": lambda: block("one", timed(alone)), "two": lambda: block("two", peer.ask(steps=STEPS))}, seconds=30
+        {
+            "one": lambda: block("one", timed(alone)),
+            "two": lambda: block("two", peer.ask(steps=STEPS)),
+        },
+        seconds=30,
     )
     peer.close()
     yield {
@@ -77,4 +83,7 @@ if __name__ == "__main__":
     if ranks.was_launched():
         serve()
     else:
-        os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", __file__])
+        os.execv(
+            sys.executable,
+            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", __file__],
+        )

@@ -36,7 +36,9 @@ def untuned(monkeypatch):
 
 def pytest_terminal_summary(terminalreporter):
     passed = terminalreporter.stats.get("passed", [])
-    kills = [value for report in passed for name, value in report.user_properties if name == "kills"]
+    kills = [
+        value for report in passed for name, value in report.user_properties if name == "kills"
+    ]
     if kills:
         terminalreporter.write_line(
             f"{sum(kills)} kills in {len(kills)} runs: each gave the same bits when started again"

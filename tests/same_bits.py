@@ -1,13 +1,14 @@
 """Show that a change of the code changes no result, bit for bit.
 
-    python tests/same_bits.py BASE        # every cell, this tree against the commit BASE
-    python tests/same_bits.py --short     # one third of the cells, against tests/fixtures/same_bits.json
+    python tests/same_bits.py BASE        # every cell, this tree against the commit BASE python
+    tests/same_bits.py --short     # one third of the cells, against tests/fixtures/same_bits.json
     python tests/same_bits.py --record    # write that file, from this tree
 
-A cell is a method x a network x a way of learning: a stream of three tasks in one go (plain), the same
-stream interrupted and resumed from a checkpoint (resumed), or two tasks and then more data of the first
-(more). Weights, record and step log are compared. The configuration hash of each method on the embedded
-benchmarks is compared too: it is the name of a run's folder, so a changed one loses finished runs.
+A cell is a method x a network x a way of learning: a stream of three tasks in one go (plain), the
+same stream interrupted and resumed from a checkpoint (resumed), or two tasks and then more data of
+the first (more). Weights, record and step log are compared. The configuration hash of each method
+on the embedded benchmarks is compared too: it is the name of a run's folder, so a changed one loses
+finished runs.
 
 Weights have the same bits on one kind of processor only. `--short` compares bits where the file was
 recorded on the same kind, and everywhere else the length of the weights in double precision.
@@ -18,6 +19,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import importlib
+import importlib.util
 import io
 import json
 import os
@@ -47,7 +50,9 @@ class Interrupted(Exception):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("base", nargs="?", help="the commit to compare with")
     parser.add_argument("--short", action="store_true", help="compare with the recorded hashes")
     parser.add_argument("--record", action="store_true", help="record the hashes of this tree")
@@ -67,7 +72,9 @@ def main() -> int:
 
 def compare_with_commit(base: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "archive", base, "src"], cwd=ROOT, capture_output=True, check=True).stdout
+        archive = subprocess.run(
+            ["git", "archive", base, "src"], cwd=ROOT, capture_output=True, check=True
+        ).stdout
         subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
         before = measured_by(Path(folder) / "src", "all")
     after = measured_by(ROOT / "src", "all")
@@ -85,24 +92,38 @@ def compare_with_recorded() -> int:
         if abs(cell["length"] - recorded["cells"][name]["length"]) > TOLERANCE * cell["length"]
     ]  # fmt: skip
     for name in far:
-        print(f"DIFFERS  {name}: {now['cells'][name]['length']}, recorded {recorded['cells'][name]['length']}")
+        print(
+            f"DIFFERS  {name}: {now['cells'][name]['length']}, recorded"
+            f" {recorded['cells'][name]['length']}"
+        )
     hashes = differing(recorded["configs"], now["configs"])
     for name in hashes:
         print(f"DIFFERS  configuration hash of {name}")
-    print(f"{len(now['cells']) - len(far)} cells and {len(now['configs']) - len(hashes)} configuration hashes agree")
+    print(
+        f"{len(now['cells']) - len(far)} cells and {len(now['configs']) - len(hashes)}"
+        " configuration hashes agree"
+    )
     return 1 if far or hashes else 0
 
 
 def record() -> int:
     now = measured_by(ROOT / "src", "short")
     RECORDED.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
-    print(f"{len(now['cells'])} cells and {len(now['configs'])} configuration hashes recorded in {RECORDED}")
+    print(
+        f"{len(now['cells'])} cells and {len(now['configs'])} configuration hashes recorded in"
+        f" {RECORDED}"
+    )
     return 0
 
 
 def measured_by(source: Path, cells: str) -> dict:
     """What the package in `source` learns, in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", "MDMT_EXPECTED": str(source)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(source),
+        "OMP_NUM_THREADS": "1",
+        "MDMT_EXPECTED": str(source),
+    }
     command = [sys.executable, __file__, "--measure", cells]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -123,7 +144,9 @@ def report(before: dict, after: dict, base: str) -> int:
 
 
 def differing(before: dict, after: dict) -> list[str]:
-    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return sorted(
+        name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+    )
 
 
 # In the process that measures: only names that every version has.
@@ -150,7 +173,9 @@ def measure(cells: str) -> dict:
     torch.set_default_dtype(torch.float32)
     return {
         "version": mdmt.__version__,
-        "processor": f"{platform.machine()}, {processor()}, {torch.backends.cpu.get_cpu_capability()}",
+        "processor": (
+            f"{platform.machine()}, {processor()}, {torch.backends.cpu.get_cpu_capability()}"
+        ),
         "cells": learned,
         "configs": configuration_hashes(list(METHODS)),
     }
@@ -237,16 +262,20 @@ def resumed(learner, stream):
 
 
 def mdmt_checkpoints():
-    try:
-        from mdmt.learning.checkpoints import Checkpoints
-    except ImportError:
-        from mdmt.learning.checkpoints import Checkpoints
-    return Checkpoints
+    """The class wherever it lies: at the top until 0.1.0, in the room `learning` since."""
+    room = "learning." if importlib.util.find_spec("mdmt.learning") else ""
+    return importlib.import_module(f"mdmt.{room}checkpoints").Checkpoints
 
 
 def fingerprints(learner) -> dict:
     record = learner.record
-    measured = [record.accuracy, record.accuracy_task_free, record.curve, record.drift, record.tasks]
+    measured = [
+        record.accuracy,
+        record.accuracy_task_free,
+        record.curve,
+        record.drift,
+        record.tasks,
+    ]
     measured += [record.steps, record.memory_bytes, record.buffer_bytes]
     seconds = 4  # the one column of the step log that differs between two equal runs
     log = [[*row[:seconds], *row[seconds + 1 :]] for row in map(list, learner.recorder.step_log)]
@@ -271,8 +300,22 @@ def configuration_hashes(methods: list[str]) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as out:
         for benchmark in BENCHMARKS:
             for method in methods:
-                command = ["run", benchmark, "--method", method, "--tasks", "1", "--subset", "10", "--out", out]
-                with contextlib.redirect_stdout(io.StringIO()) as text, contextlib.redirect_stderr(io.StringIO()):
+                command = [
+                    "run",
+                    benchmark,
+                    "--method",
+                    method,
+                    "--tasks",
+                    "1",
+                    "--subset",
+                    "10",
+                    "--out",
+                    out,
+                ]
+                with (
+                    contextlib.redirect_stdout(io.StringIO()) as text,
+                    contextlib.redirect_stderr(io.StringIO()),
+                ):
                     assert main([*command, "--json"]) == 0
                 (folder,) = json.loads(text.getvalue())["runs"]
                 found[f"{method} on {benchmark}"] = str(Path(folder).relative_to(out))

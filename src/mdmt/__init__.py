@@ -12,11 +12,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mdmt import backbones, benchmarks, checks, losses, memory, methods, metrics, ranks
     from mdmt.learner import Learner
-    from mdmt.methods import AGEM, DERPP, ER, ERACE, EWC, GEM, MAS, MDMTR, MEGA, MER, PI, VAN, Joint, Method, RWalk
+    from mdmt.methods import (
+        AGEM,
+        DERPP,
+        ER,
+        ERACE,
+        EWC,
+        GEM,
+        MAS,
+        MDMTR,
+        MEGA,
+        MER,
+        PI,
+        VAN,
+        Joint,
+        Method,
+        RWalk,
+    )
     from mdmt.tasks import Examples, Stream, Task
 
 _MODULES = ("backbones", "benchmarks", "checks", "losses", "memory", "methods", "metrics", "ranks")
-_PLACES = {"Learner": "learner", "Examples": "tasks", "Stream": "tasks", "Task": "tasks"}  # the other names: methods
+_PLACES = {
+    "Learner": "learner",
+    "Examples": "tasks",
+    "Stream": "tasks",
+    "Task": "tasks",
+}  # the other names: methods
 
 __all__ = [
     "AGEM", "DERPP", "ER", "ERACE", "EWC", "GEM", "MAS", "MDMTR", "MEGA", "MER", "PI", "VAN",

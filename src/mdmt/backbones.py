@@ -1,7 +1,8 @@
-"""The three networks of the published experiments, up to their feature vectors; the head is in `model`.
+"""The three networks of the published experiments, up to their feature vectors; the head is in
+`model`.
 
-Each is a `torch.nn.Module` that maps inputs to feature vectors, and so may be any module of yours. Weights are drawn from
-the learner's seed unless `draw` or `load_state_dict` was called before.
+Each is a `torch.nn.Module` that maps inputs to feature vectors, and so may be any module of yours.
+Weights are drawn from the learner's seed unless `draw` or `load_state_dict` was called before.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _through_relu = torch.ops.aten.threshold_backward.default
 
 
 class Backbone(nn.Module):
-    """A network whose weights can be drawn from a generator, and that says how the rows of its head are drawn."""
+    """A network whose weights can be drawn from a generator, and that says how the rows of its head
+    are drawn.
+    """
 
     def __init__(self, name: str, **arguments: Any) -> None:
         super().__init__()
@@ -46,7 +49,9 @@ class Backbone(nn.Module):
         return uniform_rows(rows, features, generator)
 
 
-def uniform_rows(rows: int, features: int, generator: torch.Generator, *, bias: bool = True) -> Tensor:
+def uniform_rows(
+    rows: int, features: int, generator: torch.Generator, *, bias: bool = True
+) -> Tensor:
     """Rows drawn from U(+-1/sqrt(features)), the bias in the last column likewise or 0."""
     bound = 1 / math.sqrt(features)
     drawn = torch.empty(rows, features + 1).uniform_(-bound, bound, generator=generator)
@@ -56,7 +61,9 @@ def uniform_rows(rows: int, features: int, generator: torch.Generator, *, bias: 
 
 
 class Dense(nn.Linear):
-    """A linear layer with truncated-normal weights (sigma .1, cut at two sigma) and biases of .1."""
+    """A linear layer with truncated-normal weights (sigma .1, cut at two sigma) and biases of
+    .1.
+    """
 
     def __init__(self, inputs: int, outputs: int) -> None:
         nn.Module.__init__(self)
@@ -87,7 +94,9 @@ class MLP(Backbone):
         return drawn
 
     def forward(self, x: Tensor, tape: list[Tensor] | None = None) -> Tensor:
-        """Feature vectors of a batch; images are flattened. A `tape` takes what `pull_back` needs."""
+        """Feature vectors of a batch; images are flattened. A `tape` takes what `pull_back`
+        needs.
+        """
         inputs = x.flatten(1)
         if tape is None:
             return self.layers(inputs)  # type: ignore[no-any-return]
@@ -98,13 +107,18 @@ class MLP(Backbone):
         return features
 
     def pull_back(
-        self, tape: Sequence[Tensor], gradient: Tensor, sizes: Sequence[int], into: Sequence[Sequence[Tensor | None]]
+        self,
+        tape: Sequence[Tensor],
+        gradient: Tensor,
+        sizes: Sequence[int],
+        into: Sequence[Sequence[Tensor | None]],
     ) -> list[list[Tensor]]:
-        """From the gradient of a loss in the features to that in the weights and biases, layer by layer.
+        """From the gradient of a loss in the features to that in the weights and biases, layer by
+        layer.
 
-        The samples come in groups of these sizes; each group's gradient is written where `into` says, or
-        somewhere new. By hand, since autograd's own way takes twice the time of the products for a
-        mini-batch of ten.
+        The samples come in groups of these sizes; each group's gradient is written where `into`
+        says, or somewhere new. By hand, since autograd's own way takes twice the time of the
+        products for a mini-batch of ten.
         """
         inputs, hidden, features = tape
         after = _through_relu(gradient, features, 0)
@@ -121,7 +135,9 @@ class MLP(Backbone):
         ]  # fmt: skip
 
     def descend(self, tape: Sequence[Tensor], gradient: Tensor, length: float) -> None:
-        """A step of this length for a single sample: its gradient is a product of two vectors, and never written out."""
+        """A step of this length for a single sample: its gradient is a product of two vectors, and
+        never written out.
+        """
         inputs, hidden, features = tape
         first, _, second, _ = self.layers
         after = _through_relu(gradient, features, 0)
@@ -132,7 +148,9 @@ class MLP(Backbone):
 
 
 class Conv(nn.Module):
-    """A convolution without bias, padded as needed so that stride s divides the size by s, more at the end than before."""
+    """A convolution without bias, padded as needed so that stride s divides the size by s, more at
+    the end than before.
+    """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
         super().__init__()
@@ -146,13 +164,17 @@ class Conv(nn.Module):
             self.weight.uniform_(-bound, bound, generator=generator)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Convolve; a strided 1x1 kernel reads a slice, for oneDNN's own weight gradient of it writes out of bounds on AVX2."""
+        """Convolve; a strided 1x1 kernel reads a slice, for oneDNN's own weight gradient of it
+        writes out of bounds on AVX2.
+        """
         if self.kernel == 1:
             return functional.conv2d(x[:, :, :: self.stride, :: self.stride], self.weight)
         (top, bottom), (left, right) = self._padding(x.shape[2]), self._padding(x.shape[3])
         if top == bottom and left == right:
             return functional.conv2d(x, self.weight, stride=self.stride, padding=(top, left))
-        return functional.conv2d(functional.pad(x, (left, right, top, bottom)), self.weight, stride=self.stride)
+        return functional.conv2d(
+            functional.pad(x, (left, right, top, bottom)), self.weight, stride=self.stride
+        )
 
     def _padding(self, size: int) -> tuple[int, int]:
         total = max((-(-size // self.stride) - 1) * self.stride + self.kernel - size, 0)
@@ -160,12 +182,14 @@ class Conv(nn.Module):
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation as in the published runs: the biased variance is stored; eps 1e-3, momentum .1.
+    """Batch normalisation as in the published runs: the biased variance is stored; eps 1e-3,
+    momentum .1.
 
-    Running mean and variance start at 0. `start="zero"`, as published, leaves it at that: after n batches
-    .9^n is missing, and features at test are far too long until a task has had some 30 steps. With
-    `start="fast"` batch n = 1, 2, ... enters with weight 9 / (8 + n) as long as that is more than the
-    momentum: the first one is taken as it is, and old ones are soon forgotten, for early weights move fast.
+    Running mean and variance start at 0. `start="zero"`, as published, leaves it at that: after n
+    batches .9^n is missing, and features at test are far too long until a task has had some 30
+    steps. With `start="fast"` batch n = 1, 2, ... enters with weight 9 / (8 + n) as long as that is
+    more than the momentum: the first one is taken as it is, and old ones are soon forgotten, for
+    early weights move fast.
     """
 
     running_mean: Tensor
@@ -173,9 +197,14 @@ class BatchNorm(nn.Module):
 
     batches: Tensor  # seen so far; where it starts fast
 
-    def __init__(self, channels: int, eps: float = 1e-3, momentum: float = 0.1, start: NormStart = "zero") -> None:
+    def __init__(
+        self, channels: int, eps: float = 1e-3, momentum: float = 0.1, start: NormStart = "zero"
+    ) -> None:
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+        self.weight, self.bias = (
+            nn.Parameter(torch.ones(channels)),
+            nn.Parameter(torch.zeros(channels)),
+        )
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.zeros(channels))
         if start == "fast":
@@ -185,11 +214,15 @@ class BatchNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Normalise by the batch's statistics in training, by the running ones in evaluation."""
         if not self.training:
-            return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+            return functional.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+            )
         if divided.is_passing():
             out, mean, variance = divided.normalise(x, self.weight, self.bias, self.eps)
         else:
-            out, mean, inverse = torch.native_batch_norm(x, self.weight, self.bias, None, None, True, 0.0, self.eps)
+            out, mean, inverse = torch.native_batch_norm(
+                x, self.weight, self.bias, None, None, True, 0.0, self.eps
+            )
             variance = (inverse.detach().pow(-2) - self.eps).clamp_min(0)
         with torch.no_grad():
             share: Any = self.momentum
@@ -202,11 +235,18 @@ class BatchNorm(nn.Module):
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape
+    changes.
+    """
 
-    def __init__(self, inputs: int, outputs: int, stride: int, norm_shortcut: bool, norm_start: NormStart) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, stride: int, norm_shortcut: bool, norm_start: NormStart
+    ) -> None:
         super().__init__()
-        self.conv1, self.norm1 = Conv(inputs, outputs, 3, stride), BatchNorm(outputs, start=norm_start)
+        self.conv1, self.norm1 = (
+            Conv(inputs, outputs, 3, stride),
+            BatchNorm(outputs, start=norm_start),
+        )
         self.conv2, self.norm2 = Conv(outputs, outputs, 3), BatchNorm(outputs, start=norm_start)
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != outputs:
@@ -221,7 +261,9 @@ class Block(nn.Module):
 
 
 class ResNet(Backbone):
-    """Four stages of two blocks at widths w, 2w, 4w, 8w, then the mean over the map; no max-pool after the first layer."""
+    """Four stages of two blocks at widths w, 2w, 4w, 8w, then the mean over the map; no max-pool
+    after the first layer.
+    """
 
     channels_last = True  # convolutions are quicker in this layout
 
@@ -238,10 +280,15 @@ class ResNet(Backbone):
     ) -> None:
         unlike_published = {} if norm_start == "zero" else {"norm_start": norm_start}  # see `make`
         super().__init__(name, channels=channels, width=width, **unlike_published)
-        self.conv, self.norm = Conv(channels, width, kernel, stride), BatchNorm(width, start=norm_start)
+        self.conv, self.norm = (
+            Conv(channels, width, kernel, stride),
+            BatchNorm(width, start=norm_start),
+        )
         self.stages = nn.Sequential()
         inputs, self.head_bias = width, norm_shortcut
-        for outputs, step in zip((width, 2 * width, 4 * width, 8 * width), (1, 2, 2, 2), strict=True):
+        for outputs, step in zip(
+            (width, 2 * width, 4 * width, 8 * width), (1, 2, 2, 2), strict=True
+        ):
             self.stages.append(Block(inputs, outputs, step, norm_shortcut, norm_start))
             self.stages.append(Block(outputs, outputs, 1, norm_shortcut, norm_start))
             inputs = outputs
@@ -258,34 +305,44 @@ class ResNet(Backbone):
 
 
 def mlp(inputs: int = 784, width: int = 256) -> MLP:
-    """The network of Permuted MNIST: inputs-256-256, 269,312 parameters with ten outputs, their biases not counted."""
+    """The network of Permuted MNIST: inputs-256-256, 269,312 parameters with ten outputs, their
+    biases not counted.
+    """
     return MLP(inputs, width)
 
 
 def reduced_resnet18(channels: int = 3, width: int = 20, norm_start: NormStart = "fast") -> ResNet:
-    """The network of Split CIFAR: 3x3 first layer, 20-40-80-160 channels, normalised shortcuts; 1,109,140 parameters.
+    """The network of Split CIFAR: 3x3 first layer, 20-40-80-160 channels, normalised shortcuts;
+    1,109,140 parameters.
 
     In the published runs `norm_start` was "zero", which needs tasks of many steps: see `BatchNorm`.
     """
-    return ResNet("reduced_resnet18", channels, width, norm_start, kernel=3, stride=1, norm_shortcut=True)
+    return ResNet(
+        "reduced_resnet18", channels, width, norm_start, kernel=3, stride=1, norm_shortcut=True
+    )
 
 
 def resnet18(channels: int = 3, width: int = 64, norm_start: NormStart = "fast") -> ResNet:
-    """The network of Split CUB and AWA: 7x7 first layer at stride 2, bare shortcuts; 11,277,120 parameters for CUB.
+    """The network of Split CUB and AWA: 7x7 first layer at stride 2, bare shortcuts; 11,277,120
+    parameters for CUB.
 
     In the published runs `norm_start` was "zero", which needs tasks of many steps: see `BatchNorm`.
     """
     return ResNet("resnet18", channels, width, norm_start, kernel=7, stride=2, norm_shortcut=False)
 
 
-MAKERS: dict[str, Callable[..., Backbone]] = {"mlp": mlp, "reduced_resnet18": reduced_resnet18, "resnet18": resnet18}
+MAKERS: dict[str, Callable[..., Backbone]] = {
+    "mlp": mlp,
+    "reduced_resnet18": reduced_resnet18,
+    "resnet18": resnet18,
+}
 
 
 def make(spec: dict[str, Any]) -> Backbone:
     """Build a backbone from its name and arguments.
 
-    Where they do not say how batch norm starts, it starts at 0: so did the published networks, and all
-    that mdmt 0.1.0 saved.
+    Where they do not say how batch norm starts, it starts at 0: so did the published networks, and
+    all that mdmt 0.1.0 saved.
 
     >>> make({"name": "mlp", "arguments": {"inputs": 4, "width": 8}}).spec
     {'name': 'mlp', 'arguments': {'inputs': 4, 'width': 8}}

@@ -2,8 +2,9 @@
 
     mdmt.checks.check_method(MyMethod)
 
-runs them all, in some seconds, on small images that it makes up; the first that fails is an AssertionError that says what is
-wrong. A method with settings that it needs is given as a function that makes it: `check_method(lambda: MyMethod(replay=3))`.
+runs them all, in some seconds, on small images that it makes up; the first that fails is an
+AssertionError that says what is wrong. A method with settings that it needs is given as a function
+that makes it: `check_method(lambda: MyMethod(replay=3))`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from mdmt.methods.base import Method
 from mdmt.tasks import Permutation, Stream, Task
 
 Kind = Literal["resnet", "mlp"]
-KINDS: tuple[Kind, ...] = ("resnet", "mlp")  # batch norm and a head per task that grows; one shared head
+KINDS: tuple[Kind, ...] = (
+    "resnet",
+    "mlp",
+)  # batch norm and a head per task that grows; one shared head
 RING, RESERVOIR, SIDE = 3, 30, 8
 
 
@@ -41,14 +45,21 @@ class Trial:
     kind: Kind
 
     def stream(self, tasks: int = 3, train: int = 24) -> Stream:
-        """Made-up images: two classes a task with heads of their own, or the same four reordered."""
+        """Made-up images: two classes a task with heads of their own, or the same four
+        reordered.
+        """
         if self.kind == "resnet":
             streams = [_images(2, train, seed) for seed in range(tasks)]
-            made = [Task(f"pair {i}", x, y + 2 * i, test=(t, u + 2 * i)) for i, (x, y, t, u) in enumerate(streams)]
+            made = [
+                Task(f"pair {i}", x, y + 2 * i, test=(t, u + 2 * i))
+                for i, (x, y, t, u) in enumerate(streams)
+            ]
             return Stream("checks", made)
         x, y, t, u = _images(4, train, 0)
         generator = torch.Generator().manual_seed(1)
-        views = [Permutation(torch.randperm(SIDE * SIDE, generator=generator)) for _ in range(tasks)]
+        views = [
+            Permutation(torch.randperm(SIDE * SIDE, generator=generator)) for _ in range(tasks)
+        ]
         made = [Task(f"order {i}", x, y, test=(t, u), view=view) for i, view in enumerate(views)]
         return Stream("checks", made, heads="shared", evaluate="all")
 
@@ -56,15 +67,24 @@ class Trial:
         """A narrow network."""
         return mlp(SIDE * SIDE, 12) if self.kind == "mlp" else reduced_resnet18(1, 2)
 
-    def learner(self, method: Method | None = None, memory: Memory | None = None, **settings: Any) -> Learner:
+    def learner(
+        self, method: Method | None = None, memory: Memory | None = None, **settings: Any
+    ) -> Learner:
         """A fresh learner with the method, or with another one beside it."""
         method = self.make() if method is None else method
         if memory is None:
             memory = Reservoir(RESERVOIR) if method.policy == "Reservoir" else Ring(RING)
         heads = "per-task" if self.kind == "resnet" else "shared"
-        return Learner(self.backbone(), method, memory=memory, **{"lr": 0.02, "seed": 3, "heads": heads, **settings})
+        return Learner(
+            self.backbone(),
+            method,
+            memory=memory,
+            **{"lr": 0.02, "seed": 3, "heads": heads, **settings},
+        )
 
-    def run(self, method: Method | None = None, stream: Stream | None = None, **settings: Any) -> Learner:
+    def run(
+        self, method: Method | None = None, stream: Stream | None = None, **settings: Any
+    ) -> Learner:
         """A learner that has learned the stream."""
         learner = self.learner(method, **settings)
         learner.run(self.stream() if stream is None else stream)
@@ -83,7 +103,9 @@ def same_seed_same_bits(trial: Trial) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         second = outcome(trial.run())
-    assert first == second, "two runs with one seed differ: draw from self.memory or a generator of your own"
+    assert first == second, (
+        "two runs with one seed differ: draw from self.memory or a generator of your own"
+    )
 
 
 def weights_move_in_every_step_and_stay_finite(trial: Trial) -> None:
@@ -121,7 +143,9 @@ def every_training_pass_is_in_train_mode(trial: Trial) -> None:
 
 
 def the_end_of_a_task_leaves_the_network_alone(trial: Trial) -> None:
-    """Weights, batch-norm statistics, gradients, modes and random state; use `self.model.frozen()` for a pass."""
+    """Weights, batch-norm statistics, gradients, modes and random state; use `self.model.frozen()`
+    for a pass.
+    """
     method = trial.make()
     learner = trial.learner(method)
     end = method.end_task
@@ -136,7 +160,9 @@ def the_end_of_a_task_leaves_the_network_alone(trial: Trial) -> None:
     def watched() -> None:
         before = traces()
         end()
-        assert traces() == before, "end_task changed weights, statistics, gradients, modes or random state"
+        assert traces() == before, (
+            "end_task changed weights, statistics, gradients, modes or random state"
+        )
         calls[0] += 1
 
     vars(method)["end_task"] = watched
@@ -146,7 +172,9 @@ def the_end_of_a_task_leaves_the_network_alone(trial: Trial) -> None:
 
 
 def what_a_method_remembers_does_not_alias_the_live_weights(trial: Trial) -> None:
-    """An anchor that is a view of the weights never pulls: keep `self.model.flat.detach().clone()`."""
+    """An anchor that is a view of the weights never pulls: keep
+    `self.model.flat.detach().clone()`.
+    """
     learner = trial.run()
     method = learner.method
     method.begin_task()
@@ -154,7 +182,9 @@ def what_a_method_remembers_does_not_alias_the_live_weights(trial: Trial) -> Non
     with torch.no_grad():
         learner.model.flat.add_(1.0)
     for name, value in method.state()[0].items():
-        assert _equal(value, before[name]), f"the buffer {name!r} changed with the weights: it is a view of them"
+        assert _equal(value, before[name]), (
+            f"the buffer {name!r} changed with the weights: it is a view of them"
+        )
 
 
 def the_memory_fills_from_the_first_example_on(trial: Trial) -> None:
@@ -191,7 +221,9 @@ def more_tasks_than_memory_slots_or_drawn_samples(trial: Trial) -> None:
 
 
 def a_loss_of_exactly_zero(trial: Trial) -> None:
-    """Tasks of one class each with heads of their own: nothing to tell apart, no gradient, nothing to divide by."""
+    """Tasks of one class each with heads of their own: nothing to tell apart, no gradient, nothing
+    to divide by.
+    """
     x = torch.rand(12, 6, generator=torch.Generator().manual_seed(1))
     tasks = [Task(f"only {i}", x, [i] * 12, test=(x, [i] * 12)) for i in range(3)]
     method = trial.make()
@@ -199,11 +231,15 @@ def a_loss_of_exactly_zero(trial: Trial) -> None:
     learner = Learner(mlp(6, 5), method, memory=kept, lr=0.1)
     learner.run(Stream("ones", tasks))
     assert bool(torch.isfinite(learner.model.flat).all()), "a weight is not finite"
-    assert learner.record.accuracy[-1] == [1.0, 1.0, 1.0], "one class cannot be mistaken for another"
+    assert learner.record.accuracy[-1] == [1.0, 1.0, 1.0], (
+        "one class cannot be mistaken for another"
+    )
 
 
 def resuming_in_the_middle_of_a_task_changes_nothing(trial: Trial) -> None:
-    """What a method remembers is declared as a Buffer, so that it is saved: the resumed run has the same bits."""
+    """What a method remembers is declared as a Buffer, so that it is saved: the resumed run has the
+    same bits.
+    """
     straight = trial.run()
     stop_at = straight.record.steps // 2 + 1  # not the end of a task
     with tempfile.TemporaryDirectory() as folder:
@@ -218,11 +254,14 @@ def resuming_in_the_middle_of_a_task_changes_nothing(trial: Trial) -> None:
             stopped.run(trial.stream(), on_step=stop)
         resumed = Learner.load(folder, backbone=trial.backbone(), method=trial.make())
     resumed.run(trial.stream())
-    assert outcome(resumed) == outcome(straight), "a run that was interrupted and resumed differs from one that was not"
+    assert outcome(resumed) == outcome(straight), (
+        "a run that was interrupted and resumed differs from one that was not"
+    )
 
 
 def growth_of_the_head_changes_nothing(trial: Trial) -> None:
-    """A head with room for the first task alone learns what a roomy one does that starts from the same rows.
+    """A head with room for the first task alone learns what a roomy one does that starts from the
+    same rows.
 
     Whatever runs along the parameters has to be padded with them.
     """
@@ -236,15 +275,21 @@ def growth_of_the_head_changes_nothing(trial: Trial) -> None:
     for name, buffer in grown.method.used_buffers().items():
         if buffer.like:
             shape = grown.method.state()[0][name].shape
-            assert shape == grown.model.flat.shape, f"the buffer {name!r} did not grow with the parameters"
+            assert shape == grown.model.flat.shape, (
+                f"the buffer {name!r} did not grow with the parameters"
+            )
     free = int((grown.model.head_of_class < 0).sum())  # rows, which come last
     size = len(grown.model.flat) - free * grown.model.head.shape[1]
     gap = (grown.model.flat[:size] - roomy.model.flat[:size]).abs().max()
-    assert bool(gap < 1e-6), "a head that grew learned something else than one that had room from the start"
+    assert bool(gap < 1e-6), (
+        "a head that grew learned something else than one that had room from the start"
+    )
 
 
 def _start_alike(grown: Learner, roomy: Learner) -> None:
-    """Have each task of a roomy head start from the rows of one that grows, which draws them anew."""
+    """Have each task of a roomy head start from the rows of one that grows, which draws them
+    anew.
+    """
     begin_grown, begin_roomy = grown.method.begin_task, roomy.method.begin_task
     heads: list[Tensor] = []  # the growing head when each task began
     outputs: list[int] = []  # how many a loss counted then
@@ -302,7 +347,9 @@ def check_method(make: Callable[[], Method]) -> None:
 
 
 def _images(classes: int, count: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Training and test images with their labels: each class has a pattern of its own, under noise."""
+    """Training and test images with their labels: each class has a pattern of its own, under
+    noise.
+    """
     generator = torch.Generator().manual_seed(100 + seed)
     patterns = torch.rand(classes, 1, SIDE, SIDE, generator=generator)
     labels = torch.arange(count + 20) % classes

@@ -54,16 +54,18 @@ class Learner(Predictor):
     backbone
         any `torch.nn.Module` that maps inputs to feature vectors, such as `mdmt.backbones.mlp(784)`
     method
-        how it learns: `mdmt.ER(reference_batch=64)`, a class or a name ("er") with its usual settings; None: MDMT-R
+        how it learns: `mdmt.ER(reference_batch=64)`, a class or a name ("er") with its usual
+        settings; None: MDMT-R
     memory
-        what is kept of earlier tasks, where the method uses it: `mdmt.memory.Ring(per_class=25)` (None: this one),
-        `Reservoir(size)`, `AtTaskEnd(per_class)`
+        what is kept of earlier tasks, where the method uses it: `mdmt.memory.Ring(per_class=25)`
+        (None: this one), `Reservoir(size)`, `AtTaskEnd(per_class)`
     lr, batch, epochs
         learning rate, examples in a mini-batch, passes over each task
     optimiser, optimiser_arguments
         a class of `torch.optim` by its name, and what it takes besides the learning rate
     heads
-        "per-task": each task has its own classes; "shared": one head, where equal labels are one class
+        "per-task": each task has its own classes; "shared": one head, where equal labels are one
+        class
     outputs
         classes in all tasks, where it is known; the head grows by itself
     scale, mean
@@ -73,11 +75,14 @@ class Learner(Predictor):
     augment
         "crop-flip" shifts and mirrors images at random, anew each time
     seed
-        decides the first weights, the order of examples and what the memory draws: same seed, same bits
+        decides the first weights, the order of examples and what the memory draws: same seed, same
+        bits
     device
-        where it computes: "cpu", "cuda", "cuda:1", "mps", "xpu"; "auto" takes an accelerator where there is one
+        where it computes: "cpu", "cuda", "cuda:1", "mps", "xpu"; "auto" takes an accelerator where
+        there is one
     precision
-        "fp32", or "bf16": products of matrices in bfloat16; weights, losses and updates stay float32
+        "fp32", or "bf16": products of matrices in bfloat16; weights, losses and updates stay
+        float32
 
     `run` takes heads, outputs, scale, mean and per_class from its stream where they were not given.
     """
@@ -144,15 +149,22 @@ class Learner(Predictor):
         """Learn one task, then evaluate (Algorithm 1, Train).
 
         With `more` the task is one that was learned, and these are more data of its classes.
-        Interrupted, it goes on with the same task where it stopped. `on_step` is called after every step. With a
-        `checkpoint` folder the state is written there now and then: after a crash, `Learner.load` it and learn on.
-        A learner that was loaded has no test examples: `earlier` hands those of the tasks it knows back to it.
-        `progress` shows on stderr how far it is. A task may be given as (name, x, y) or (name, x, y, (x, y) to test on).
+        Interrupted, it goes on with the same task where it stopped. `on_step` is called after every
+        step. With a `checkpoint` folder the state is written there now and then: after a crash,
+        `Learner.load` it and learn on. A learner that was loaded has no test examples: `earlier`
+        hands those of the tasks it knows back to it. `progress` shows on stderr how far it is. A
+        task may be given as (name, x, y) or (name, x, y, (x, y) to test on).
         """
         task = task_of(task)
         if progress and ranks.rank() == 0:
             with step_bar(task.name, self.steps_of(task)) as show:
-                self.learn(task, more=more, earlier=earlier, on_step=_both(show, on_step), checkpoint=checkpoint)
+                self.learn(
+                    task,
+                    more=more,
+                    earlier=earlier,
+                    on_step=_both(show, on_step),
+                    checkpoint=checkpoint,
+                )
             return
         folder = Checkpoints(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
         if more or (self.again and task.name == self.task_name):
@@ -178,7 +190,9 @@ class Learner(Predictor):
             folder.write(self)
 
     def step(self, batch: Batch) -> None:
-        """One step of Algorithm 1: learn the mini-batch, augmented where that is asked for, then show it to the memory."""
+        """One step of Algorithm 1: learn the mini-batch, augmented where that is asked for, then
+        show it to the memory.
+        """
         self.losses = []
         with self.recorder.clock(), self.model.lock:
             seen = self._augmented(batch)
@@ -188,7 +202,9 @@ class Learner(Predictor):
             self.method.after_step(seen)
 
     def apply(self, gradient: Tensor) -> None:
-        """One step of the optimiser against a gradient; what is not finite stops it (see `Vitals`)."""
+        """One step of the optimiser against a gradient; what is not finite stops it (see
+        `Vitals`).
+        """
         self.vitals.note(self.step_in_task, self.losses, gradient)
         self.losses = []
         self.optimiser.step(gradient)
@@ -206,11 +222,15 @@ class Learner(Predictor):
             self._follow(stream)
         learned = set(self.heads.names) - {self.task_name}
         parts = [part for task in stream for part in task.parts]
-        self.recorder.know(part for part in parts if stream.evaluate == "all" or part.name in learned)
+        self.recorder.know(
+            part for part in parts if stream.evaluate == "all" or part.name in learned
+        )
         self.recorder.begin_stream(len({*self.heads.names, *(part.name for part in parts)}))
         try:
             for task in stream:
-                if task.name == self.task_name or not learned.issuperset(part.name for part in task.parts):
+                if task.name == self.task_name or not learned.issuperset(
+                    part.name for part in task.parts
+                ):
                     self.learn(task, on_step=on_step, checkpoint=checkpoint)
         finally:
             self.recorder.end_stream()
@@ -225,8 +245,14 @@ class Learner(Predictor):
             name, call_text(self.method, self.method.arguments), call_text(self.memory, size),
             f"lr={self.optimiser.lr}", f"batch={self.batch}", f"epochs={self.epochs}",
         ]  # fmt: skip
-        tasks = ", ".join(f"{task.name!r} ({count('class', len(task.classes), 'classes')})" for task in self.tasks)
-        learned = f"learned {tasks}; {count('step', self.record.steps)}" if tasks else "nothing learned yet"
+        tasks = ", ".join(
+            f"{task.name!r} ({count('class', len(task.classes), 'classes')})" for task in self.tasks
+        )
+        learned = (
+            f"learned {tasks}; {count('step', self.record.steps)}"
+            if tasks
+            else "nothing learned yet"
+        )
         return f"Learner({', '.join(parts)}): {learned}"
 
     @property
@@ -260,7 +286,9 @@ class Learner(Predictor):
 
     @property
     def plain_step(self) -> float | None:
-        """The length of a step, where the optimiser goes straight against the gradient; else None."""
+        """The length of a step, where the optimiser goes straight against the gradient; else
+        None.
+        """
         return self.optimiser.lr if self.optimiser.engine is None else None
 
     @property
@@ -278,17 +306,23 @@ class Learner(Predictor):
     # Evaluation.
 
     def evaluate(self, task: Task) -> tuple[float, float] | None:
-        """Accuracy on a task's test examples with the task given, and with all seen heads competing."""
+        """Accuracy on a task's test examples with the task given, and with all seen heads
+        competing.
+        """
         return self.recorder.accuracies(task, self.model)
 
     # Reading examples.
 
     def read(self, task: Task, index: Tensor) -> Batch:
-        """Some of a task's training examples as a batch; in a pool, indices run through its tasks in order."""
+        """Some of a task's training examples as a batch; in a pool, indices run through its tasks
+        in order.
+        """
         return self.heads.batch(task, index)
 
     def sample_of_task(self, count: int) -> Tensor:
-        """Indices of some training examples of the current task, the same ones whenever it is asked."""
+        """Indices of some training examples of the current task, the same ones whenever it is
+        asked.
+        """
         assert self.task is not None
         total = len(self.task.train)
         picked = np.random.default_rng([self.seed, 3, self.current]).permutation(total)[:count]
@@ -302,7 +336,9 @@ class Learner(Predictor):
             return dataclasses.replace(batch, features=self.method.represent(batch))
 
     def _batches(self, task: Task) -> Iterator[Batch]:
-        """The mini-batches that are left, in an order that depends on seed, task and epoch alone."""
+        """The mini-batches that are left, in an order that depends on seed, task and epoch
+        alone.
+        """
         of_epoch = -1
         order = torch.empty(0, dtype=torch.int64)
         steps = self._steps_in_epoch(task)
@@ -317,17 +353,23 @@ class Learner(Predictor):
             yield self.read(task, indices(order, position, self.batch, steps))
 
     def _augmented(self, batch: Batch) -> Batch:
-        """The batch with its images shifted and mirrored, by draws that depend on seed, task and step alone."""
+        """The batch with its images shifted and mirrored, by draws that depend on seed, task and
+        step alone.
+        """
         if self.augment == "none":
             return batch
         purpose = 7 if self.again else 5
         generator = np.random.default_rng([self.seed, purpose, self.current, self.step_in_task])
-        return dataclasses.replace(batch, inputs=augmentation.augment(self.augment, batch.inputs, generator))
+        return dataclasses.replace(
+            batch, inputs=augmentation.augment(self.augment, batch.inputs, generator)
+        )
 
     # Saving.
 
     def save(self, folder: str | Path) -> None:
-        """Save everything: weights, statistics, method, memory, record and position; whole or not at all."""
+        """Save everything: weights, statistics, method, memory, record and position; whole or not
+        at all.
+        """
         self.vitals.read()
         checkpoints.save(self, folder)
 
@@ -342,10 +384,12 @@ class Learner(Predictor):
         precision: str | None = None,
         warn: Callable[[str], None] | None = None,
     ) -> Learner:
-        """Load what `save` or a checkpoint saved. A backbone or method that is not one of mdmt's own has to be given.
+        """Load what `save` or a checkpoint saved. A backbone or method that is not one of mdmt's
+        own has to be given.
 
-        It may go to another device than it was saved from, and to another `precision`; None: the one it had.
-        `warn` is called with a line when the last checkpoint is damaged and the one before is used.
+        It may go to another device than it was saved from, and to another `precision`; None: the
+        one it had. `warn` is called with a line when the last checkpoint is damaged and the one
+        before is used.
         """
         states = ranks.first(lambda: checkpoints.read(folder, warn))
         about, name = states["learner"][1], states["method"][1]["name"]
@@ -355,9 +399,12 @@ class Learner(Predictor):
         ):
             if own and given is None:
                 raise Mistake(
-                    f"{folder} was saved with a {what} of your own: Learner.load({str(folder)!r}, {what}=...)"
+                    f"{folder} was saved with a {what} of your own: Learner.load({str(folder)!r},"
+                    f" {what}=...)"
                 )
-        settings = {name: value for name, value in about["learner"].items() if name != "compile"}  # a setting of 0.1.0
+        settings = {
+            name: value for name, value in about["learner"].items() if name != "compile"
+        }  # a setting of 0.1.0
         if precision is not None:
             settings["precision"] = precision
         learner = cls(
@@ -375,9 +422,13 @@ class Learner(Predictor):
     def parts(self) -> Mapping[str, checkpoints.Part]:
         """Whoever has state besides the learner: a checkpoint asks each of them for it."""
         return {
-            "model": self.model, "heads": self.heads, "method": self.method, "optimiser": self.optimiser,
-            "memory": self.memory, "recorder": self.recorder,
-        }  # fmt: skip
+            "model": self.model,
+            "heads": self.heads,
+            "method": self.method,
+            "optimiser": self.optimiser,
+            "memory": self.memory,
+            "recorder": self.recorder,
+        }
 
     def state(self) -> checkpoints.State:
         """What is the learner's own, its parts aside: settings, position, random state."""
@@ -385,12 +436,19 @@ class Learner(Predictor):
         if self.normalisation.mean is not None:
             tensors = {**tensors, "mean": self.normalisation.mean}
         settings = {
-            "lr": self.optimiser.lr, "batch": self.batch, "epochs": self.epochs, "optimiser": self.optimiser.name,
-            "optimiser_arguments": self.optimiser.arguments, "heads": self.heads.kind,
-            "outputs": self.heads.outputs, "scale": self.normalisation.scale,
-            "per_class": self.recorder.per_class, "augment": self.augment, "seed": self.seed,
+            "lr": self.optimiser.lr,
+            "batch": self.batch,
+            "epochs": self.epochs,
+            "optimiser": self.optimiser.name,
+            "optimiser_arguments": self.optimiser.arguments,
+            "heads": self.heads.kind,
+            "outputs": self.heads.outputs,
+            "scale": self.normalisation.scale,
+            "per_class": self.recorder.per_class,
+            "augment": self.augment,
+            "seed": self.seed,
             "precision": self.precision,
-        }  # fmt: skip
+        }
         return tensors, {
             "backbone": getattr(self.backbone, "spec", None),
             "learner": settings,
@@ -403,7 +461,9 @@ class Learner(Predictor):
         """Put a fresh learner where the saved one was."""
         tensors, about = states["learner"]
         shape, kind = about["input"]
-        example = torch.empty(1, *shape, dtype=getattr(torch, kind.removeprefix("torch.")), device=self.device)
+        example = torch.empty(
+            1, *shape, dtype=getattr(torch, kind.removeprefix("torch.")), device=self.device
+        )
         self._build(example, 1, channels_last=about["channels_last"])
         for name, part in self.parts().items():
             part.load_state(*states[name])
@@ -436,7 +496,11 @@ class Learner(Predictor):
             )
         self.recorder.again = self.again
         self.recorder.know(known)
-        self.recorder.know(part for part in task.parts if not (self.again and part.name in self.recorder.eval_tasks))
+        self.recorder.know(
+            part
+            for part in task.parts
+            if not (self.again and part.name in self.recorder.eval_tasks)
+        )
 
     def _tell_memory(self, task: Task) -> None:
         """How many examples of each class are to come: what will not last need not be written."""
@@ -452,13 +516,17 @@ class Learner(Predictor):
         """Give a new task its rows of the head and its place in memory and record."""
         for part in task.parts:
             if part.name in self.heads.names:
-                remedy = "learn(task, more=True) for more data of its classes, or give it another name"
+                remedy = (
+                    "learn(task, more=True) for more data of its classes, or give it another name"
+                )
                 raise Mistake(f"task {part.name!r} was learned already: {remedy}")
             example = self.heads.shelf.inputs(part, "train", torch.arange(1))
             if self.network is None:
                 self._build(example, len(part.classes))
             self.model.check_inputs(f"task {part.name!r}", example)
-            augmentation.augment(self.augment, example, np.random.default_rng(0))  # refuses what is no image
+            augmentation.augment(
+                self.augment, example, np.random.default_rng(0)
+            )  # refuses what is no image
         if self.needs_two:
             refuse_single_examples(self.backbone, self.method.one_by_one, self.batch, task)
         with self.model.lock:  # predictions from other threads see all of it or nothing
@@ -472,7 +540,9 @@ class Learner(Predictor):
         self._begin(task)
 
     def _take_up_again(self, task: Task) -> None:
-        """More data of a task that has its rows: it gets new room in the memory, which `_close` evens out."""
+        """More data of a task that has its rows: it gets new room in the memory, which `_close`
+        evens out.
+        """
         self.model.check_inputs(f"task {task.name!r}", task.inputs("train", torch.arange(1)))
         if self.needs_two:
             refuse_single_examples(self.backbone, self.method.one_by_one, self.batch, task)
@@ -488,7 +558,9 @@ class Learner(Predictor):
         self.method.begin_task()
 
     def _build(self, example: Tensor, classes: int, channels_last: bool | None = None) -> None:
-        """Make the model for inputs like this one, with room for so many classes when the stream did not say."""
+        """Make the model for inputs like this one, with room for so many classes when the stream
+        did not say.
+        """
         self.heads.kind = self.heads.kind or "per-task"
         scale = self.normalisation.scale
         if scale is None:
@@ -496,10 +568,18 @@ class Learner(Predictor):
         features = count_features(self.backbone, example)
         self.needs_two = needs_two(self.backbone, example)
         self.network = Model(
-            self.backbone, features, self.heads.outputs or classes,
-            cosine=self.method.cosine, scale=scale, mean=self.normalisation.mean, seed=self.seed,
-            device=self.device, precision=self.precision, channels_last=channels_last, example=example,
-        )  # fmt: skip
+            self.backbone,
+            features,
+            self.heads.outputs or classes,
+            cosine=self.method.cosine,
+            scale=scale,
+            mean=self.normalisation.mean,
+            seed=self.seed,
+            device=self.device,
+            precision=self.precision,
+            channels_last=channels_last,
+            example=example,
+        )
         self.optimiser.bind(self.network.flat)
         self.method.bind(self)
 
@@ -514,14 +594,18 @@ class Learner(Predictor):
             self.normalisation.mean = stream.mean
 
     def _close(self, task: Task) -> None:
-        """All mini-batches were learned: the method looks back, and the memory keeps what it wants."""
+        """All mini-batches were learned: the method looks back, and the memory keeps what it
+        wants.
+        """
         with self.recorder.clock(), self.model.lock:
             self.vitals.read()
             self.method.end_task()
             self._check_losses()
             if self.method.uses_memory:
                 labels = self.heads.tasks[self.current].rows[task.train.labels]
-                self.memory.close_task(labels, lambda index: self.with_features(self.read(task, index)))
+                self.memory.close_task(
+                    labels, lambda index: self.with_features(self.read(task, index))
+                )
                 if self.again:
                     self.memory.trim_task(self.current)
         self.task_name = None
@@ -529,7 +613,9 @@ class Learner(Predictor):
 
     @contextmanager
     def _learning(self, task: Task) -> Iterator[None]:
-        """Training mode, and torch's global generator is ours; afterwards it is the caller's again."""
+        """Training mode, and torch's global generator is ours; afterwards it is the caller's
+        again.
+        """
         self.task = task
         with self.randomness.drawn(), self.model.training():
             try:

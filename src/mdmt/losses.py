@@ -1,9 +1,9 @@
 """Equations 4 to 10 as pure functions.
 
-Shapes: N samples, C rows of the head. `logits` or `cosines` are (N, C); `labels` (N) are rows of the head; `tasks` (N)
-say to which head each sample belongs; `head_of_class` (C) says to which head each row belongs, -1 for a free row, which
-never takes part. Angles are shifted by cos(a + m) = cos a cos m - sin a sin m: no acos, and value and gradient are
-finite at cos = +-1.
+Shapes: N samples, C rows of the head. `logits` or `cosines` are (N, C); `labels` (N) are rows of
+the head; `tasks` (N) say to which head each sample belongs; `head_of_class` (C) says to which head
+each row belongs, -1 for a free row, which never takes part. Angles are shifted by cos(a + m) = cos
+a cos m - sin a sin m: no acos, and value and gradient are finite at cos = +-1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class Slopes(NamedTuple):
 
     losses: Tensor
     of_scores: Tensor
-    of_features: Tensor | None = None  # of the first samples, where their loss looks at the features besides the scores
+    of_features: Tensor | None = (
+        None  # of the first samples, where their loss looks at the features besides the scores
+    )
 
 
 def cross_domain_softmax(
@@ -41,10 +43,13 @@ def cross_domain_softmax(
 ) -> Tensor:
     """Cross-domain softmax, Eq. 4-5: the classes of every seen head compete.
 
-    With `competitors="own"` only the sample's own head competes: the ordinary cross entropy of the other methods.
+    With `competitors="own"` only the sample's own head competes: the ordinary cross entropy of the
+    other methods.
     """
     return functional.cross_entropy(
-        logits.masked_fill(~_competing(tasks, head_of_class, competitors), NEVER), labels, reduction=reduction
+        logits.masked_fill(~_competing(tasks, head_of_class, competitors), NEVER),
+        labels,
+        reduction=reduction,
     )
 
 
@@ -62,9 +67,9 @@ def two_level_angular_margin(
 ) -> Tensor:
     """Two-level angular margin loss, Eq. 7-8.
 
-    The sample's own class is scored s cos(theta + m_c + m_t), the other classes of its head s cos(theta + m_t), the
-    classes of the other heads s cos(theta). Both margins 0: the cosine cross-domain softmax; one head and m_t = 0:
-    ArcFace (Eq. 6).
+    The sample's own class is scored s cos(theta + m_c + m_t), the other classes of its head s
+    cos(theta + m_t), the classes of the other heads s cos(theta). Both margins 0: the cosine
+    cross-domain softmax; one head and m_t = 0: ArcFace (Eq. 6).
     """
     sines = _sines(cosines)
     own = head_of_class == tasks[:, None]
@@ -76,12 +81,17 @@ def two_level_angular_margin(
 
 
 def angular_margin(
-    cosines: Tensor, labels: Tensor, *, margin: float = 0.01, scale: float = 24.0, reduction: Reduction = "mean"
+    cosines: Tensor,
+    labels: Tensor,
+    *,
+    margin: float = 0.01,
+    scale: float = 24.0,
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """ArcFace, Eq. 6: every class competes, the own one is scored s cos(theta + m).
 
-    The losses above and below are this one where a single head has all rows, and so no task margin. The
-    margin is computed at the entries that have one.
+    The losses above and below are this one where a single head has all rows, and so no task margin.
+    The margin is computed at the entries that have one.
     """
     own = labels[:, None]
     target = cosines.gather(1, own)
@@ -97,7 +107,9 @@ def cross_entropy_slopes(logits: Tensor, labels: Tensor, weights: Tensor) -> Slo
     return Slopes(-logs.gather(1, target)[:, 0], _through_log_softmax(slopes, logs, 1, logs.dtype))
 
 
-def angular_margin_slopes(cosines: Tensor, labels: Tensor, weights: Tensor, *, margin: float, scale: float) -> Slopes:
+def angular_margin_slopes(
+    cosines: Tensor, labels: Tensor, weights: Tensor, *, margin: float, scale: float
+) -> Slopes:
     """`angular_margin` with its slopes; `weights` is a column, what each sample counts."""
     own = labels[:, None]
     target = cosines.gather(1, own)
@@ -123,12 +135,13 @@ def released_angular_margin(
     scale: float = 24.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """The loss that the authors' released program computes, which reproduces the published Split results.
+    """The loss that the authors' released program computes, which reproduces the published Split
+    results.
 
-    It differs from Eq. 7-8 in who competes. A sample of the current task selects its own head only; a sample of an
-    earlier task i selects heads 1 to i. Selected classes are scored s cos(theta + m_t), the sample's own class
-    s [cos(theta + m_t) + cos(theta + m_c) - cos(theta)], and every other of the `outputs` classes stands in the
-    softmax as the constant 0.
+    It differs from Eq. 7-8 in who competes. A sample of the current task selects its own head only;
+    a sample of an earlier task i selects heads 1 to i. Selected classes are scored s cos(theta +
+    m_t), the sample's own class s [cos(theta + m_t) + cos(theta + m_c) - cos(theta)], and every
+    other of the `outputs` classes stands in the softmax as the constant 0.
     """
     heads, owner = head_of_class[None, :], tasks[:, None]
     selected = (heads == owner) | ((heads >= 0) & (heads < owner) & (owner != current))
@@ -144,23 +157,32 @@ def released_angular_margin(
 
 
 def episodic_distillation(
-    features: Tensor, stored: Tensor, distance: Literal["mse", "l1"] = "mse", *, reduction: Reduction = "mean"
+    features: Tensor,
+    stored: Tensor,
+    distance: Literal["mse", "l1"] = "mse",
+    *,
+    reduction: Reduction = "mean",
 ) -> Tensor:
-    """Episodic distillation, Eq. 9-10: how far features have moved from the representations F stored with them.
+    """Episodic distillation, Eq. 9-10: how far features have moved from the representations F
+    stored with them.
 
-    The mean over the feature's entries of the squared (`mse`, the paper) or absolute (`l1`, the released program)
-    difference, then over the samples.
+    The mean over the feature's entries of the squared (`mse`, the paper) or absolute (`l1`, the
+    released program) difference, then over the samples.
     """
     if distance not in ("mse", "l1"):
         raise Mistake(f"distance={distance!r}: must be 'mse' or 'l1'")
     difference = features - stored
-    return _reduce((difference.square() if distance == "mse" else difference.abs()).mean(1), reduction)
+    return _reduce(
+        (difference.square() if distance == "mse" else difference.abs()).mean(1), reduction
+    )
 
 
 def episodic_distillation_slopes(
     features: Tensor, stored: Tensor, weights: Tensor, distance: Literal["mse", "l1"]
 ) -> tuple[Tensor, Tensor]:
-    """`episodic_distillation` of each sample, and the slopes; `weights` is a column, what each sample counts."""
+    """`episodic_distillation` of each sample, and the slopes; `weights` is a column, what each
+    sample counts.
+    """
     difference = features - stored
     share = weights / features.shape[1]
     if distance == "mse":
@@ -177,7 +199,9 @@ def _competing(tasks: Tensor, head_of_class: Tensor, competitors: str) -> Tensor
 
 
 def _sines(cosines: Tensor) -> Tensor:
-    """Sines of angles in [0, pi] from their cosines, with slope 0 where the true slope is infinite."""
+    """Sines of angles in [0, pi] from their cosines, with slope 0 where the true slope is
+    infinite.
+    """
     square = (1 - cosines) * (1 + cosines)
     inside = square > torch.finfo(cosines.dtype).eps
     return torch.where(inside, torch.where(inside, square, 1.0).sqrt(), 0.0)

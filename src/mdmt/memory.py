@@ -1,7 +1,9 @@
-"""Episodic memory M, with the representations F: which examples of earlier tasks are kept, and how they are drawn.
+"""Episodic memory M, with the representations F: which examples of earlier tasks are kept, and how
+they are drawn.
 
-The learner writes it: `open_task` before a task, `observe` after every step, `close_task` when the task is over. Methods
-read it with `sample`. All that a memory knows is in its tensors and in the state of its generator.
+The learner writes it: `open_task` before a task, `observe` after every step, `close_task` when the
+task is over. Methods read it with `sample`. All that a memory knows is in its tensors and in the
+state of its generator.
 """
 
 from __future__ import annotations
@@ -21,12 +23,18 @@ from mdmt.inputs.augment import Augmentation, augment
 from mdmt.inputs.device import fits, gather, send
 from mdmt.tasks import Batch
 
-Read = Callable[[Tensor], Batch]  # examples of the current task by index, with their features where those are stored
-Complete = Callable[[Batch], Batch]  # a batch with its features where those are stored, which takes a pass to compute
+Read = Callable[
+    [Tensor], Batch
+]  # examples of the current task by index, with their features where those are stored
+Complete = Callable[
+    [Batch], Batch
+]  # a batch with its features where those are stored, which takes a pass to compute
 
 
 class Memory:
-    """Slots that hold an input, its label (a row of the head), its task and, for some methods, its features."""
+    """Slots that hold an input, its label (a row of the head), its task and, for some methods, its
+    features.
+    """
 
     observes: ClassVar[bool] = True  # whether it is written during a task (else only at its end)
     kept: ClassVar[tuple[str, ...]] = ("inputs", "labels", "tasks", "features")
@@ -39,12 +47,18 @@ class Memory:
         self.inputs = self.labels = self.tasks = self.features = None  # type: Tensor | None
         self.available = torch.empty(0, dtype=torch.int64)  # slots that may be drawn
         self.generator = np.random.default_rng(0)
-        self.device = torch.device("cpu")  # where inputs and features are needed, and lie if they fit; the rest is here
-        self.augment: Augmentation = "none"  # what is done to examples that are drawn; those kept stay as they are
+        self.device = torch.device(
+            "cpu"
+        )  # where inputs and features are needed, and lie if they fit; the rest is here
+        self.augment: Augmentation = (
+            "none"  # what is done to examples that are drawn; those kept stay as they are
+        )
 
     @classmethod
     def budget(cls, per_class: int, classes: int) -> dict[str, Any]:
-        """The spec that `make` takes, for so many examples of each of so many classes in all tasks."""
+        """The spec that `make` takes, for so many examples of each of so many classes in all
+        tasks.
+        """
         return {"policy": cls.__name__, "per_class": per_class}
 
     def seed(self, seed: int) -> None:
@@ -60,17 +74,22 @@ class Memory:
     def observe(self, batch: Batch, complete: Complete | None = None) -> None:
         """A mini-batch was learned; `batch.features` are its representations after that step.
 
-        Where they are not there yet `complete` adds them, and is called only if something of the batch is kept.
+        Where they are not there yet `complete` adds them, and is called only if something of the
+        batch is kept.
         """
 
     def close_task(self, labels: Tensor, read: Read) -> None:
-        """The task is over; `labels` are those of all its training examples, which `read` gives by index."""
+        """The task is over; `labels` are those of all its training examples, which `read` gives by
+        index.
+        """
 
     def __len__(self) -> int:
         return len(self.available)
 
     def sample(self, count: int) -> Batch | None:
-        """`count` different examples at random, all of them when there are no more, None when there are none."""
+        """`count` different examples at random, all of them when there are no more, None when there
+        are none.
+        """
         if not len(self.available):
             return None
         batch = self.take(self.choose(count))
@@ -103,7 +122,9 @@ class Memory:
 
     def _groups(self, labels: Tensor, of_task: Tensor) -> list[Tensor]:
         """The places of a task's examples that share a limit: here those of each class."""
-        return [(of_task & (labels == row)).nonzero()[:, 0] for row in labels[of_task].unique().tolist()]
+        return [
+            (of_task & (labels == row)).nonzero()[:, 0] for row in labels[of_task].unique().tolist()
+        ]
 
     def _chosen(self, places: Tensor) -> Tensor:
         """Which of a group to keep."""
@@ -118,7 +139,9 @@ class Memory:
         self.available = torch.arange(len(slots))
 
     def by_task(self, before: int, without: int | None = None) -> list[Batch]:
-        """What is held of each task up to a number, but for one; tasks of which nothing is held are left out."""
+        """What is held of each task up to a number, but for one; tasks of which nothing is held are
+        left out.
+        """
         if not len(self.available):
             return []
         numbers = self._column("tasks")[self.available]
@@ -129,11 +152,17 @@ class Memory:
     def bytes(self) -> dict[str, int]:
         """What each column takes."""
         columns = {name: getattr(self, name) for name in self.kept}
-        return {name: 0 if c is None else c.numel() * c.element_size() for name, c in columns.items()}
+        return {
+            name: 0 if c is None else c.numel() * c.element_size() for name, c in columns.items()
+        }
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything it knows, as tensors and as JSON."""
-        tensors = {name: getattr(self, name) for name in (*self.kept, "available") if getattr(self, name) is not None}
+        tensors = {
+            name: getattr(self, name)
+            for name in (*self.kept, "available")
+            if getattr(self, name) is not None
+        }
         return tensors, {**self.spec, "state": {"generator": self.generator.bit_generator.state}}
 
     def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
@@ -146,19 +175,29 @@ class Memory:
         column: Tensor = getattr(self, name)
         return column
 
-    def _write(self, rows: dict[int, int], batch: Batch, capacity: int, complete: Complete | None) -> None:
+    def _write(
+        self, rows: dict[int, int], batch: Batch, capacity: int, complete: Complete | None
+    ) -> None:
         """Put rows of a batch into slots (`rows[slot]`), making room for `capacity` slots first."""
         if not rows and self.inputs is not None and len(self.inputs) >= capacity:
             return
         batch = batch if complete is None else complete(batch)
         slots, picked = torch.tensor([list(rows), list(rows.values())], dtype=torch.int64)
         for name in self.kept:
-            new: Tensor | None = batch.on_processor(name) if name in ("labels", "tasks") else getattr(batch, name)
+            new: Tensor | None = (
+                batch.on_processor(name) if name in ("labels", "tasks") else getattr(batch, name)
+            )
             if new is None:
                 continue
             column: Tensor | None = getattr(self, name)
-            if name == "features" and column is not None and (gained := new.shape[1] - column.shape[1]):
-                self.features = column = functional.pad(column, (0, gained), value=torch.nan)  # a head that has grown
+            if (
+                name == "features"
+                and column is not None
+                and (gained := new.shape[1] - column.shape[1])
+            ):
+                self.features = column = functional.pad(
+                    column, (0, gained), value=torch.nan
+                )  # a head that has grown
             if column is None or len(column) < capacity:
                 shape = (capacity, *new.shape[1:])
                 place = self._place(name, math.prod(shape) * new.element_size())
@@ -179,15 +218,18 @@ class Memory:
 class Ring(Memory):
     """The last `per_class` examples of each class of each task.
 
-    A task's slots are written while it is learned, and drawn from once it is over. Where it is known how many examples
-    are to come, those that would be overwritten before that are not written at all.
+    A task's slots are written while it is learned, and drawn from once it is over. Where it is
+    known how many examples are to come, those that would be overwritten before that are not written
+    at all.
     """
 
     def __init__(self, per_class: int = 25) -> None:
         super().__init__(per_class, "per_class")
         self.base = 0  # the first slot of the current task
         self.seen: dict[int, int] = {}  # its classes, and how many examples of each came
-        self.expected: dict[int, int] = {}  # and how many will have come at its end, where that is known
+        self.expected: dict[
+            int, int
+        ] = {}  # and how many will have come at its end, where that is known
 
     def open_task(self, task: int, rows: Tensor) -> None:
         """Reserve the task's slots behind those of the earlier ones."""
@@ -215,7 +257,9 @@ class Ring(Memory):
     def close_task(self, labels: Tensor, read: Read) -> None:
         """From now on the task's examples are drawn."""
         slots = [
-            self.base + i * self.size + k for i, n in enumerate(self.seen.values()) for k in range(min(n, self.size))
+            self.base + i * self.size + k
+            for i, n in enumerate(self.seen.values())
+            for k in range(min(n, self.size))
         ]
         self.available = torch.cat([self.available, torch.tensor(slots, dtype=torch.int64)])
 
@@ -272,7 +316,9 @@ class TaskRing(Ring):
 
 
 class Reservoir(Memory):
-    """`size` examples, each example of the stream so far equally likely to be among them; drawn from at once."""
+    """`size` examples, each example of the stream so far equally likely to be among them; drawn
+    from at once.
+    """
 
     def __init__(self, size: int = 1000) -> None:
         super().__init__(size, "size")
@@ -311,7 +357,9 @@ class Reservoir(Memory):
 
 
 class AtTaskEnd(Memory):
-    """`per_class` random examples of each class, drawn when the task is over (StoreMem of Algorithm 1)."""
+    """`per_class` random examples of each class, drawn when the task is over (StoreMem of Algorithm
+    1).
+    """
 
     observes = False
 

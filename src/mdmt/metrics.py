@@ -1,8 +1,7 @@
 """Equations 11 to 16: how well a stream was learned and kept, from what a run measured.
 
-`a` is a T x T array, a[i][j] the accuracy on task j after learning task i; NaN (or None) where it was
-not evaluated.
-`z` is the curve Z_0..Z_beta, or one row per task. Numbers are fractions.
+`a` is a T x T array, a[i][j] the accuracy on task j after learning task i; NaN (or None) where it
+was not evaluated. `z` is the curve Z_0..Z_beta, or one row per task. Numbers are fractions.
 """
 
 from __future__ import annotations
@@ -33,9 +32,11 @@ def average_accuracy(a: Rows, t: int | None = None) -> float:
 
 
 def forgetting(a: Rows, t: int | None = None) -> float | None:
-    """F_t (Eq. 12-13): the mean over tasks j < t of max_{l < t} a[l][j] - a[t][j]; None with one task.
+    """F_t (Eq. 12-13): the mean over tasks j < t of max_{l < t} a[l][j] - a[t][j]; None with one
+    task.
 
-    The last row takes no part in the maximum, so F_t is negative where earlier tasks keep improving.
+    The last row takes no part in the maximum, so F_t is negative where earlier tasks keep
+    improving.
 
     >>> forgetting([[0.75, 0.25], [0.5, 0.75]])
     0.25
@@ -43,16 +44,22 @@ def forgetting(a: Rows, t: int | None = None) -> float | None:
     a, t = _matrix(a, t)
     if t == 1:
         return None
-    best = np.fmax.reduce(a[: t - 1, : t - 1], axis=0)  # NaN where a task was never evaluated before
+    best = np.fmax.reduce(
+        a[: t - 1, : t - 1], axis=0
+    )  # NaN where a task was never evaluated before
     return float(np.mean(best - a[t - 1, : t - 1]))
 
 
-def learning_curve_area(z: Rows, beta: int = BETA, form: Literal["trapezoid", "sum"] = "trapezoid") -> float | None:
-    """LCA_beta (Eq. 14-15): the area under Z_b, the mean accuracy on a task after b mini-batches of ten examples.
+def learning_curve_area(
+    z: Rows, beta: int = BETA, form: Literal["trapezoid", "sum"] = "trapezoid"
+) -> float | None:
+    """LCA_beta (Eq. 14-15): the area under Z_b, the mean accuracy on a task after b mini-batches of
+    ten examples.
 
-    Where a run's own mini-batches do not add up to ten examples, b counts those: see `curve_stride`.
-    `trapezoid`, as the published numbers were computed: trapezoid rule over b = 0..beta, divided by beta.
-    `sum`, as printed: the mean of Z_0..Z_beta. LCA_0 is Z_0. None where no task was that long.
+    Where a run's own mini-batches do not add up to ten examples, b counts those: see
+    `curve_stride`. `trapezoid`, as the published numbers were computed: trapezoid rule over b =
+    0..beta, divided by beta. `sum`, as printed: the mean of Z_0..Z_beta. LCA_0 is Z_0. None where
+    no task was that long.
 
     >>> learning_curve_area([0.0, 0.5, 1.0], beta=2), learning_curve_area([0.1, 0.7], beta=0)
     (0.5, 0.1)
@@ -72,9 +79,9 @@ def learning_curve_area(z: Rows, beta: int = BETA, form: Literal["trapezoid", "s
 def curve_stride(batch: int) -> int:
     """How many mini-batches of a run lie between two points of its learning curve.
 
-    So many that they make ten examples, the published mini-batch: a method that learns one example at a
-    time has seen as much at Z_b as the others. Sizes that do not divide ten are counted as they are, a
-    point each, and their LCA is not comparable with that of other sizes.
+    So many that they make ten examples, the published mini-batch: a method that learns one example
+    at a time has seen as much at Z_b as the others. Sizes that do not divide ten are counted as
+    they are, a point each, and their LCA is not comparable with that of other sizes.
 
     >>> curve_stride(10), curve_stride(1), curve_stride(32)
     (1, 10, 1)
@@ -130,27 +137,45 @@ class Metric:
 
 METRICS = (
     Metric(
-        "A_T", average_accuracy, "mean_j a[T][j]",
-        "mean accuracy over all tasks after the last one", better="higher", percent=True,
+        "A_T",
+        average_accuracy,
+        "mean_j a[T][j]",
+        "mean accuracy over all tasks after the last one",
+        better="higher",
+        percent=True,
     ),
     Metric(
-        "F_T", forgetting, "mean_{j<T} (max_{l<T} a[l][j] - a[T][j])",
-        "how much of the best accuracy was lost in the end", better="lower",
+        "F_T",
+        forgetting,
+        "mean_{j<T} (max_{l<T} a[l][j] - a[T][j])",
+        "how much of the best accuracy was lost in the end",
+        better="lower",
     ),
     Metric(
-        "LCA_10", learning_curve_area, "trapezoid of Z_0..Z_10, over 10",
-        "how fast a new task is learned in its first ten mini-batches of ten", better="higher", matrix="curve",
+        "LCA_10",
+        learning_curve_area,
+        "trapezoid of Z_0..Z_10, over 10",
+        "how fast a new task is learned in its first ten mini-batches of ten",
+        better="higher",
+        matrix="curve",
     ),
     Metric(
-        "LTR", long_term_remembering, "-1/(T-1) sum_{j<T} (T-j) min(0, a[T][j] - a[j][j])",
-        "accuracy lost, weighted by how long ago the task was learned", better="lower",
+        "LTR",
+        long_term_remembering,
+        "-1/(T-1) sum_{j<T} (T-j) min(0, a[T][j] - a[j][j])",
+        "accuracy lost, weighted by how long ago the task was learned",
+        better="lower",
     ),
     Metric(
-        "A_free", average_accuracy, "mean_j a[T][j], task not given",
-        "A_T where the task is not given: the classes of all tasks compete", better="higher", percent=True,
+        "A_free",
+        average_accuracy,
+        "mean_j a[T][j], task not given",
+        "A_T where the task is not given: the classes of all tasks compete",
+        better="higher",
+        percent=True,
         matrix="accuracy_task_free",
     ),
-)  # fmt: skip
+)
 A_T, F_T = METRICS[:2]  # A_T is what methods are ranked by
 
 

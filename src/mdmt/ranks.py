@@ -1,9 +1,9 @@
 """One run on several ranks: who is who, and what they say to each other.
 
-`torchrun --nproc-per-node K -m mdmt run ...` starts K processes, the ranks. All of them do the same work in the same order and
-hold the same weights and the same memory; a batch passes through the network in parts (`divided.py`). The first rank
-alone writes and speaks. Outside `group`, and with one process, everything here does nothing. Loading this module does
-not load torch.
+`torchrun --nproc-per-node K -m mdmt run ...` starts K processes, the ranks. All of them do the same
+work in the same order and hold the same weights and the same memory; a batch passes through the
+network in parts (`divided.py`). The first rank alone writes and speaks. Outside `group`, and with
+one process, everything here does nothing. Loading this module does not load torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 START = "torchrun --nproc-per-node K -m mdmt run ..."
 NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells each process
-PATIENCE = timedelta(minutes=30)  # while one rank prepares what the others wait for: data, weights, a checkpoint
+PATIENCE = timedelta(
+    minutes=30
+)  # while one rank prepares what the others wait for: data, weights, a checkpoint
 SILENCE = timedelta(seconds=45)  # within a step: a rank that is silent for so long is gone
 
 T = TypeVar("T")
@@ -63,7 +65,10 @@ def launched() -> tuple[int, int]:
         )
     number, count = given["RANK"], given["WORLD_SIZE"]
     if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
-        raise Mistake(f"RANK={number} and WORLD_SIZE={count} in the environment: start several ranks with {START}")
+        raise Mistake(
+            f"RANK={number} and WORLD_SIZE={count} in the environment: start several ranks with"
+            f" {START}"
+        )
     return int(number), int(count)
 
 
@@ -102,7 +107,8 @@ def group() -> Iterator[None]:
     try:
         yield
         with _losses():
-            dist.destroy_process_group()  # after an error the others may be gone: the end of the process does it
+            # after an error the others may be gone: the end of the process does it
+            dist.destroy_process_group()
     finally:
         _group.rank = 0
         _group.size = 1
@@ -159,7 +165,9 @@ def first(work: Callable[[], T]) -> T:
 
 
 def together(work: Callable[[], T]) -> T:
-    """What each rank gets by some work of its own; where it fails on one of them, it does on all."""
+    """What each rank gets by some work of its own; where it fails on one of them, it does on
+    all.
+    """
     if size() == 1:
         return work()
     result: T | None = None
@@ -191,7 +199,9 @@ def check_equal(what: str, value: str) -> None:
     with _losses():
         dist.all_gather_object(values, value)
     if len(set(values)) > 1:
-        raise RuntimeError(f"the {what} of the ranks differ: they must run on processors of one kind")
+        raise RuntimeError(
+            f"the {what} of the ranks differ: they must run on processors of one kind"
+        )
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""What is learned, and in which order: examples, tasks, streams, and the batches that are drawn from them."""
+"""What is learned, and in which order: examples, tasks, streams, and the batches that are drawn
+from them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ HeadKind = Literal["shared", "per-task"]
 
 @dataclass(frozen=True)
 class Examples:
-    """Inputs (uint8 or float, one example per row) and labels (positions in the task's `classes`)."""
+    """Inputs (uint8 or float, one example per row) and labels (positions in the task's
+    `classes`).
+    """
 
     inputs: Tensor | RowView
     labels: Tensor
@@ -34,20 +38,28 @@ class Examples:
     def subset(self, index: Tensor) -> Examples:
         """Some of them, by index; their inputs are not copied."""
         base, rows = (
-            (self.inputs, index) if isinstance(self.inputs, Tensor) else (self.inputs.base, self.inputs.index[index])
+            (self.inputs, index)
+            if isinstance(self.inputs, Tensor)
+            else (self.inputs.base, self.inputs.index[index])
         )
         return Examples(RowView(base, rows), self.labels[index])
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some examples as the network sees them: views applied, labels as rows of the head, the task of each."""
+    """Some examples as the network sees them: views applied, labels as rows of the head, the task
+    of each.
+    """
 
     inputs: Tensor
     labels: Tensor
     tasks: Tensor
-    features: Tensor | None = None  # the representations F stored with those that come from the memory, which are first
-    known: tuple[Tensor, Tensor] | None = None  # labels and tasks on the processor, where the others are not
+    features: Tensor | None = (
+        None  # the representations F stored with those that come from the memory, which are first
+    )
+    known: tuple[Tensor, Tensor] | None = (
+        None  # labels and tasks on the processor, where the others are not
+    )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -60,7 +72,9 @@ class Batch:
         return cls(inputs, labels, tasks, batches[0].features)
 
     def on_processor(self, name: str) -> Tensor:
-        """Labels or tasks, to be looked at; without waiting for a device, where they came from the processor."""
+        """Labels or tasks, to be looked at; without waiting for a device, where they came from the
+        processor.
+        """
         if self.known is not None:
             return self.known[0 if name == "labels" else 1]
         column: Tensor = getattr(self, name)
@@ -89,9 +103,10 @@ class Permutation:
 class Task:
     """One task: a name, its classes, examples to train on and, for evaluation, examples to test on.
 
-    `x` is an array or tensor (or `RowView` of one) with one example per row, uint8 or float; `y` holds one class per
-    example: numbers or names. `test` is a pair like (x, y). `classes` lists the classes in order (by default the sorted distinct
-    values of `y`). `view` is what this task does to its inputs, applied to every batch before anything sees it.
+    `x` is an array or tensor (or `RowView` of one) with one example per row, uint8 or float; `y`
+    holds one class per example: numbers or names. `test` is a pair like (x, y). `classes` lists the
+    classes in order (by default the sorted distinct values of `y`). `view` is what this task does
+    to its inputs, applied to every batch before anything sees it.
 
     >>> task = Task("birds", np.zeros((3, 4), np.uint8), ["owl", "kite", "owl"])
     >>> task.classes, task.train.labels.tolist()
@@ -119,7 +134,9 @@ class Task:
         self.test = (
             None
             if test is None
-            else self._examples("test", test[0], *read_labels(f"task {name!r}, test examples", test[1]))
+            else self._examples(
+                "test", test[0], *read_labels(f"task {name!r}, test examples", test[1])
+            )
         )
         if self.test is not None and self.test.inputs.shape[1:] != self.train.inputs.shape[1:]:
             raise Mistake(
@@ -129,17 +146,23 @@ class Task:
 
     @classmethod
     def from_dataset(cls, name: str, dataset: Any, test: Any = None, **more: Any) -> Task:
-        """A task of a `torch.utils.data.Dataset` whose items are (input, label) pairs; `test` is another one.
+        """A task of a `torch.utils.data.Dataset` whose items are (input, label) pairs; `test` is
+        another one.
 
-        Inputs are tensors, arrays or PIL images, all of one shape; they are read once, here. `more` goes to `Task`.
+        Inputs are tensors, arrays or PIL images, all of one shape; they are read once, here. `more`
+        goes to `Task`.
         """
         from mdmt.inputs.datasets import gather
 
         held_out = None if test is None else gather(f"task {name!r}, test examples", test)
-        return cls(name, *gather(f"task {name!r}, training examples", dataset), test=held_out, **more)
+        return cls(
+            name, *gather(f"task {name!r}, training examples", dataset), test=held_out, **more
+        )
 
     def with_view(self, name: str, view: View) -> Task:
-        """The same examples, not copied, as another task that sees them through a view of its own."""
+        """The same examples, not copied, as another task that sees them through a view of its
+        own.
+        """
         other = copy.copy(self)
         other.name, other.view = name, view
         return other
@@ -150,7 +173,9 @@ class Task:
         other = copy.copy(self)
         other.classes = tuple(classes)
         other.train = Examples(self.train.inputs, places[self.train.labels])
-        other.test = None if self.test is None else Examples(self.test.inputs, places[self.test.labels])
+        other.test = (
+            None if self.test is None else Examples(self.test.inputs, places[self.test.labels])
+        )
         return other
 
     def inputs(self, split: Literal["train", "test"], index: Tensor) -> Tensor:
@@ -178,15 +203,23 @@ class Task:
     def __repr__(self) -> str:
         return f"Task({self.name!r}, classes={list(self.classes)}, train={len(self.train)})"
 
-    def _examples(self, kind: str, x: Any, names: list[Hashable], which: NDArray[np.int64]) -> Examples:
-        """Check the inputs, and turn labels, given as `names[which]`, into positions in the task's classes."""
+    def _examples(
+        self, kind: str, x: Any, names: list[Hashable], which: NDArray[np.int64]
+    ) -> Examples:
+        """Check the inputs, and turn labels, given as `names[which]`, into positions in the task's
+        classes.
+        """
         where = f"task {self.name!r}, {kind} examples"
         inputs = read_inputs(where, x)
         if inputs.dtype != torch.uint8 and not inputs.dtype.is_floating_point:
-            raise Mistake(f"{where}: inputs must be uint8 (pixels 0 to 255) or float, not {inputs.dtype}; convert them")
+            raise Mistake(
+                f"{where}: inputs must be uint8 (pixels 0 to 255) or float, not {inputs.dtype};"
+                " convert them"
+            )
         if inputs.ndim < 2 or len(inputs) != len(which):
             raise Mistake(
-                f"{where}: inputs of shape {tuple(inputs.shape)} for {len(which)} labels; one input per label is needed"
+                f"{where}: inputs of shape {tuple(inputs.shape)} for {len(which)} labels; one input"
+                " per label is needed"
             )
         bad = first_not_finite(inputs)
         if bad is not None:
@@ -194,7 +227,9 @@ class Task:
         position = {c: i for i, c in enumerate(self.classes)}
         unknown = next((n for n in names if n not in position), None)
         if unknown is not None:
-            raise Mistake(f"{where}: label {unknown!r} is not one of the classes {list(self.classes)}")
+            raise Mistake(
+                f"{where}: label {unknown!r} is not one of the classes {list(self.classes)}"
+            )
         places = np.array([position[n] for n in names], np.int64)
         return Examples(inputs, torch.from_numpy(places[which]))
 
@@ -220,11 +255,12 @@ def _order(name: Hashable) -> tuple[str, Any]:
 class Stream:
     """An ordered list of tasks with what a benchmark says of all of them.
 
-    `heads`: one head shared by all tasks, or one per task. `outputs`: rows of the head in all (by default what the
-    tasks need). `evaluate`: after each task, test the tasks seen so far or all of them. `per_class`: accuracy is the
-    mean of the classes' accuracies. `scale` and `mean` are the one normalisation, which lives in the model: x * scale - mean.
-    `reduced` names whatever makes it less than the benchmark of its name (tasks, subset, image size, substitute images).
-    `notes` are lines for a person, such as what was left out.
+    `heads`: one head shared by all tasks, or one per task. `outputs`: rows of the head in all (by
+    default what the tasks need). `evaluate`: after each task, test the tasks seen so far or all of
+    them. `per_class`: accuracy is the mean of the classes' accuracies. `scale` and `mean` are the
+    one normalisation, which lives in the model: x * scale - mean. `reduced` names whatever makes it
+    less than the benchmark of its name (tasks, subset, image size, substitute images). `notes` are
+    lines for a person, such as what was left out.
     """
 
     name: str
@@ -244,7 +280,9 @@ class Stream:
         parts = [part for task in self.tasks for part in task.parts]
         names = [part.name for part in parts]
         if len(set(names)) < len(names):
-            raise Mistake(f"stream {self.name!r}: two tasks are called {max(names, key=names.count)!r}")
+            raise Mistake(
+                f"stream {self.name!r}: two tasks are called {max(names, key=names.count)!r}"
+            )
         if self.heads not in ("shared", "per-task"):
             raise Mistake(f"heads={self.heads!r}: must be 'shared' or 'per-task'")
         classes = [c for part in parts for c in part.classes]

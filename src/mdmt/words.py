@@ -26,7 +26,8 @@ def call_text(thing: object, arguments: dict[str, object]) -> str:
     >>> call_text(0, {"per_class": 3})
     'int(per_class=3)'
     """
-    return f"{type(thing).__name__}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+    inside = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return f"{type(thing).__name__}({inside})"
 
 
 def size(number: int) -> str:
@@ -61,7 +62,11 @@ def shared_settings(labels: list[str]) -> tuple[list[str], list[str]]:
     """
     parts = [label.removesuffix("]").partition("[") for label in labels]
     settings = [rest.split(",") if rest else [] for _, _, rest in parts]
-    shared = [one for one in settings[0] if all(one in others for others in settings)] if len(labels) > 1 else []
+    shared = (
+        [one for one in settings[0] if all(one in others for others in settings)]
+        if len(labels) > 1
+        else []
+    )
     short = []
     for (name, _, _), own in zip(parts, settings, strict=True):
         rest = ",".join(one for one in own if one not in shared)
@@ -100,4 +105,7 @@ def printable(text: str) -> str:
     >>> printable("a" + chr(27) + "[2J")
     'a\\\\x1b[2J'
     """
-    return "".join(ascii(letter)[1:-1] if unicodedata.category(letter) in CONTROL else letter for letter in text)
+    return "".join(
+        ascii(letter)[1:-1] if unicodedata.category(letter) in CONTROL else letter
+        for letter in text
+    )

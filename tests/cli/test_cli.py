@@ -1,4 +1,6 @@
-"""The command line as a person meets it: what it prints, and its one clear line when something is wrong."""
+"""The command line as a person meets it: what it prints, and its one clear line when something is
+wrong.
+"""
 
 import json
 import os
@@ -17,7 +19,17 @@ SMALL = ["--set", "reference_batch=8", "--quiet"]
 def test_run_prints_the_four_metrics_and_writes_the_folder(tmp_path, capsys):
     assert (
         main(
-            ["run", "permuted-digits", "--tasks", "2", "--out", str(tmp_path), "--quiet", "--set", "reference_batch=16"]
+            [
+                "run",
+                "permuted-digits",
+                "--tasks",
+                "2",
+                "--out",
+                str(tmp_path),
+                "--quiet",
+                "--set",
+                "reference_batch=16",
+            ]
         )
         == 0
     )
@@ -34,7 +46,18 @@ def test_run_prints_the_four_metrics_and_writes_the_folder(tmp_path, capsys):
 
 
 def test_json_is_one_object(tmp_path, capsys):
-    arguments = ["run", "--tasks", "1", "--method", "van", "--seeds", "2", "--out", str(tmp_path), "--json"]
+    arguments = [
+        "run",
+        "--tasks",
+        "1",
+        "--method",
+        "van",
+        "--seeds",
+        "2",
+        "--out",
+        str(tmp_path),
+        "--json",
+    ]
     assert main(arguments) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -55,7 +78,9 @@ def test_json_is_one_object(tmp_path, capsys):
     assert result["metrics"]["F_T"] is None
     runs = result["metrics"]["A_T"]["runs"]
     assert result["metrics"]["A_T"]["mean"] == pytest.approx(sum(runs) / 2)
-    assert result["metrics"]["A_T"]["std"] == pytest.approx(abs(runs[0] - runs[1]) / 2)  # population
+    assert result["metrics"]["A_T"]["std"] == pytest.approx(
+        abs(runs[0] - runs[1]) / 2
+    )  # population
     main(arguments)
     assert json.loads(capsys.readouterr().out) == result  # read, not run again
 
@@ -85,7 +110,10 @@ def test_a_finished_run_is_read_unless_fresh(tmp_path, capsys):
         (["run", "--set", "scale=big"], "scale=big: must be a number"),
         (
             ["run", "--set", "no_such=1"],
-            "setting 'no_such' is unknown; mdmt-r on permuted-digits takes augment, average, batch, class_margin",
+            (
+                "setting 'no_such' is unknown; mdmt-r on permuted-digits takes augment, average,"
+                " batch, class_margin"
+            ),
         ),
         (["run", "--set", "lonely"], "write it as key=value"),
         (["run", "--set", "heads=both"], "permuted-digits takes shared or per-task"),
@@ -97,7 +125,10 @@ def test_a_finished_run_is_read_unless_fresh(tmp_path, capsys):
         (["run", "--seed", "-1"], "Invalid value for '--seed'"),
         (["run", "--no-such-option"], "No such option"),
         (["run", "--workers", "0"], "--workers 0: must be auto or a whole number from 1"),
-        (["run", "--seeds", "2", "--checkpoint-every", "x"], "mdmt: checkpoint-every x: must be a number of steps"),
+        (
+            ["run", "--seeds", "2", "--checkpoint-every", "x"],
+            "mdmt: checkpoint-every x: must be a number of steps",
+        ),
         (["frob"], "No such command"),
         (
             ["run", "--set", "lr=1e30", "--method", "van", "--quiet"],
@@ -132,17 +163,21 @@ def test_lists(capsys):
 def test_help_loads_no_torch():
     found = "{'torch', 'numpy'} & set(sys.modules)"
     script = f"import sys; from mdmt.cli.app import main; main(['--help']); sys.exit(bool({found}))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0
     assert "Learn a stream of tasks" in done.stdout
 
 
 def test_importing_the_package_loads_nothing_heavy():
     script = (
-        "import sys, mdmt; mdmt.Learner; mdmt.benchmarks;"
-        "print([m for m in ('sklearn', 'matplotlib', 'pandas', 'mlxtend', 'scipy') if m in sys.modules])"
+        "import sys, mdmt; mdmt.Learner; mdmt.benchmarks;print([m for m in ('sklearn',"
+        " 'matplotlib', 'pandas', 'mlxtend', 'scipy') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -164,9 +199,23 @@ def test_a_method_of_ones_own(tmp_path, capsys, monkeypatch):
 
 def test_a_narrow_terminal(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "mdmt", "run", "--tasks", "1", "--method", "van", "--out", str(tmp_path)],
-        capture_output=True, text=True, check=True, env={"COLUMNS": "40", "PATH": ""},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "mdmt",
+            "run",
+            "--tasks",
+            "1",
+            "--method",
+            "van",
+            "--out",
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"COLUMNS": "40", "PATH": ""},
+    )
     assert "A_T (%)" in done.stdout
     assert "LTR" in done.stdout
 
@@ -187,8 +236,15 @@ def test_version_and_short_help(capsys):
 
 
 def test_a_shell_completes_commands():
-    words = {**os.environ, "_MDMT_COMPLETE": "complete_bash", "COMP_WORDS": "mdmt rep", "COMP_CWORD": "1"}
-    done = subprocess.run([sys.executable, "-m", "mdmt"], capture_output=True, text=True, env=words, check=True)
+    words = {
+        **os.environ,
+        "_MDMT_COMPLETE": "complete_bash",
+        "COMP_WORDS": "mdmt rep",
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "mdmt"], capture_output=True, text=True, env=words, check=True
+    )
     assert done.stdout.split() == ["report", "reproduce"]
 
 

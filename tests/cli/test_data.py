@@ -44,7 +44,10 @@ def test_fetch_and_verify_commands(tmp_path, publish, server, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fetch", "no-such"], "data set 'no-such' is not one of mnist, fashion-mnist, cifar100, cub, awa2"),
+        (
+            ["fetch", "no-such"],
+            "data set 'no-such' is not one of mnist, fashion-mnist, cifar100, cub, awa2",
+        ),
         (["verify", "no-such"], "data set 'no-such' is not one of"),
         (["verify", "cub"], "cub is not in"),
         (["fetch", "cub", "--from", "http://example.org"], "data is fetched over https only"),

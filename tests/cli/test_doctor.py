@@ -16,19 +16,38 @@ DIES = "import os, signal; os.kill(os.getpid(), signal.{})"
 
 @pytest.fixture
 def scripts(monkeypatch):
-    """What takes the place of the self-tests, by subject; nothing happens where there is nothing."""
+    """What takes the place of the self-tests, by subject; nothing happens where there is
+    nothing.
+    """
     given = {"torch": """print('{"capability": "AVX2", "threads": 1}')"""}
-    monkeypatch.setattr(doctor, "command_for", lambda subject: [sys.executable, "-c", given.get(subject, "")])
+    monkeypatch.setattr(
+        doctor, "command_for", lambda subject: [sys.executable, "-c", given.get(subject, "")]
+    )
     return given
 
 
 def test_every_network_works_here(tmp_path):
-    done = subprocess.run([*MDMT, "doctor"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = subprocess.run(
+        [*MDMT, "doctor"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert [line.split(" (")[0] for line in lines[-3:]] == ["mlp: right", "reduced_resnet18: right", "resnet18: right"]
+    assert [line.split(" (")[0] for line in lines[-3:]] == [
+        "mlp: right",
+        "reduced_resnet18: right",
+        "resnet18: right",
+    ]
     about = {line[:19].strip(): line[20:] for line in lines[:-3]}
-    assert {"mdmt", "python", "torch", "numpy", "safetensors", "processor", "cores", "threads of torch"} <= set(about)
+    assert {
+        "mdmt",
+        "python",
+        "torch",
+        "numpy",
+        "safetensors",
+        "processor",
+        "cores",
+        "threads of torch",
+    } <= set(about)
     assert about["torch uses"].isupper() or about["torch uses"] == "DEFAULT"
     assert str(tmp_path) in done.stdout
     assert done.stdout.count("GB free") == 3
@@ -83,10 +102,13 @@ def test_missing_packages_are_named_with_their_extra(scripts, capsys, monkeypatc
 
 def test_the_doctor_itself_loads_no_torch():
     script = (
-        "import sys; from mdmt.cli import doctor; from mdmt.cli.app import main; doctor.NETWORKS = ();"
-        "main(['doctor', '--json']); sys.exit('torch' in sys.modules)"
+        "import sys; from mdmt.cli import doctor; from mdmt.cli.app import main; doctor.NETWORKS ="
+        " ();main(['doctor', '--json']); sys.exit('torch' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode
+        == 0
+    )
 
 
 def test_the_self_test_sees_a_load_that_changes_weights(monkeypatch):

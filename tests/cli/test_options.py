@@ -40,11 +40,25 @@ def calls():
 
 def test_a_command_has_the_shared_options_its_own_and_its_defaults(calls):
     start = calls.pop()
-    start("learn", "split-digits", "--methods", "er", "--tasks", "2", "--set", "lr=1", "--set", "batch=5", "--quiet")
+    start(
+        "learn",
+        "split-digits",
+        "--methods",
+        "er",
+        "--tasks",
+        "2",
+        "--set",
+        "lr=1",
+        "--set",
+        "batch=5",
+        "--quiet",
+    )
     start("learn")
     start("again")
     (given, methods), (usual, every_method), (other, one_method) = calls
-    assert given == RunOptions(benchmark="split-digits", seeds=5, tasks=2, set=["lr=1", "batch=5"], quiet=True)
+    assert given == RunOptions(
+        benchmark="split-digits", seeds=5, tasks=2, set=["lr=1", "batch=5"], quiet=True
+    )
     assert (methods, every_method, one_method) == ("er", "all", "van")
     assert usual == RunOptions(seeds=5)
     assert other == RunOptions(benchmark="split-cifar")
@@ -84,19 +98,42 @@ def test_no_help_loads_torch_or_is_wider_than_80_columns():
         "sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
     )
     environment = {"COLUMNS": "80", "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("Usage: mdmt") == len(pages)
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert "..." not in done.stdout.replace("COMMAND [ARGS]...", "").replace("{runs}...", "").replace("runs...", "")
+    assert "..." not in done.stdout.replace("COMMAND [ARGS]...", "").replace(
+        "{runs}...", ""
+    ).replace("runs...", "")
 
 
 def test_the_preset_best_reaches_mdmt_r_and_the_others_are_told_of(monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr("mdmt.cli.compare.run_all", lambda configs, _: (asked.extend(configs) or [None] * 2, []))
-    assert main(["compare", "permuted-mnist", "--methods", "er,mdmt-r", "--preset", "best", "--seeds", "1"]) == 2
+    monkeypatch.setattr(
+        "mdmt.cli.compare.run_all", lambda configs, _: (asked.extend(configs) or [None] * 2, [])
+    )
+    assert (
+        main(
+            [
+                "compare",
+                "permuted-mnist",
+                "--methods",
+                "er,mdmt-r",
+                "--preset",
+                "best",
+                "--seeds",
+                "1",
+            ]
+        )
+        == 2
+    )
     assert [config.label for (config,) in asked] == ["er", "mdmt-r[preset=best]"]
-    assert capsys.readouterr().err == "mdmt: --preset best is for mdmt-r; the other methods have none but published\n"
+    assert (
+        capsys.readouterr().err
+        == "mdmt: --preset best is for mdmt-r; the other methods have none but published\n"
+    )
     assert main(["ablate", "--preset", "best"]) == 2
     assert "No such option: --preset" in capsys.readouterr().err
     assert main(["list", "presets", "--json"]) == 0
@@ -108,7 +145,18 @@ def test_seeds_in_workers_are_not_read_back(tmp_path, capsys, monkeypatch):
     def read_back(*_, **__):
         raise AssertionError("the record was read back")
 
-    arguments = ["run", "--tasks", "1", "--method", "van", "--seeds", "2", "--out", str(tmp_path), "--quiet"]
+    arguments = [
+        "run",
+        "--tasks",
+        "1",
+        "--method",
+        "van",
+        "--seeds",
+        "2",
+        "--out",
+        str(tmp_path),
+        "--quiet",
+    ]
     monkeypatch.setattr("mdmt.experiments.run.run", read_back)
     assert main(arguments) == 0
     assert "van on permuted-digits, 1 task, 2 seeds from 1234\n" in capsys.readouterr().out
@@ -135,7 +183,12 @@ def test_a_device_without_numbers_is_refused_before_any_run(tmp_path, capsys):
 
 
 def test_a_precision_that_is_none_is_refused_before_any_run(tmp_path, capsys):
-    for words in (["run"], ["compare", "--methods", "van"], ["tune", "--grid", "lr=0.1"], ["ablate"]):
+    for words in (
+        ["run"],
+        ["compare", "--methods", "van"],
+        ["tune", "--grid", "lr=0.1"],
+        ["ablate"],
+    ):
         out = tmp_path / "runs"
         assert main([*words, "--precision", "fp16", "--out", str(out), "--quiet"]) == 2
         assert capsys.readouterr().err == "mdmt: precision='fp16': must be fp32 or bf16\n"

@@ -12,7 +12,17 @@ import pytest
 from mdmt.cli.app import main
 from support.processes import MDMT, gone, offspring, soon, started
 
-RUN = ["run", "--method", "er", "--tasks", "2", "--set", "reference_batch=8", "--checkpoint-every", "100"]
+RUN = [
+    "run",
+    "--method",
+    "er",
+    "--tasks",
+    "2",
+    "--set",
+    "reference_batch=8",
+    "--checkpoint-every",
+    "100",
+]
 pytestmark = pytest.mark.xdist_group("processes")  # on one worker, since they share a run
 
 
@@ -63,7 +73,10 @@ def test_a_deadly_signal_is_named_and_the_same_command_goes_on(number, name, str
         out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert out == ""
-    assert err == f"mdmt: the process was ended by {name}; the same command goes on from the last checkpoint\n"
+    assert (
+        err == f"mdmt: the process was ended by {name}; the same command goes on from the last"
+        " checkpoint\n"
+    )
     assert goes_on(command, tmp_path, straight)
 
 
@@ -85,7 +98,8 @@ def test_a_rerun_that_dies_is_told_too(straight):
 
 
 @pytest.mark.parametrize(
-    ("number", "to"), [(signal.SIGINT, "the parent"), (signal.SIGTERM, "the parent"), (signal.SIGINT, "both")]
+    ("number", "to"),
+    [(signal.SIGINT, "the parent"), (signal.SIGTERM, "the parent"), (signal.SIGINT, "both")],
 )
 def test_a_request_to_stop_leaves_a_checkpoint(number, to, straight, tmp_path):
     command = [*RUN, "--out", str(tmp_path)]
@@ -97,7 +111,9 @@ def test_a_request_to_stop_leaves_a_checkpoint(number, to, straight, tmp_path):
             process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert re.fullmatch(r"mdmt: stopped at task \d+, step \d+; the same command goes on from there \(.*\)\n", err)
+    assert re.fullmatch(
+        r"mdmt: stopped at task \d+, step \d+; the same command goes on from there \(.*\)\n", err
+    )
     assert gone([child])
     assert goes_on(command, tmp_path, straight)
 
@@ -146,7 +162,9 @@ def test_an_interrupt_of_several_seeds_stops_their_workers(tmp_path):
     ],
 )
 def test_exit_codes_and_output_pass_through(arguments, code, tmp_path):
-    done = subprocess.run([*MDMT, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = subprocess.run(
+        [*MDMT, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
     assert done.returncode == code
     if code == 0:
         assert json.loads(done.stdout)["seeds"] == [1234]
@@ -191,6 +209,10 @@ with stop_request():
 
 
 def test_requests_to_stop_that_meet_do_not_block_each_other():
-    """A signal may come while the handler of another one is at work: after Ctrl-C, the parent passes it on too."""
-    done = subprocess.run([sys.executable, "-c", FLOOD], capture_output=True, text=True, check=False, timeout=60)
+    """A signal may come while the handler of another one is at work: after Ctrl-C, the parent
+    passes it on too.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", FLOOD], capture_output=True, text=True, check=False, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, "")

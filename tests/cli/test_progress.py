@@ -18,9 +18,13 @@ def learner(task=3, step=45, accuracy=0.881):
     record = SimpleNamespace(accuracy=[[accuracy] * 10])
     recorder = SimpleNamespace(stream_length=10)
     return SimpleNamespace(
-        task=SimpleNamespace(parts=[None]), current=task - 1, step_in_task=step, record=record, recorder=recorder,
+        task=SimpleNamespace(parts=[None]),
+        current=task - 1,
+        step_in_task=step,
+        record=record,
+        recorder=recorder,
         steps_of=lambda task: 90,
-    )  # fmt: skip
+    )
 
 
 def drawn(renderable, width=80):
@@ -74,7 +78,9 @@ def test_a_table_of_many_runs_does_not_jump_and_says_what_is_shared_once():
     table.event(Event(er, "task 1/2", done=0.25))
     after = drawn(table.table())
     assert "60.00 ± 10.00" in after[2]
-    assert {line.index("runs") for line in (before[1], during[1], after[1])} == {before[1].index("runs")}
+    assert {line.index("runs") for line in (before[1], during[1], after[1])} == {
+        before[1].index("runs")
+    }
     table.begin -= 90
     assert table.summary() == "2 of 4 runs, 1:30, about 1:10 left"
 

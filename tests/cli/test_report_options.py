@@ -32,7 +32,10 @@ def out(tmp_path):
     ],
 )
 def test_runs_are_chosen_by_benchmark_method_and_date(out, benchmark, methods, since, count):
-    assert sum(_wanted(run, benchmark, _labels(methods), _date(since)) for run in find_runs(out)) == count
+    assert (
+        sum(_wanted(run, benchmark, _labels(methods), _date(since)) for run in find_runs(out))
+        == count
+    )
 
 
 def test_nothing_chosen_and_a_wrong_date_are_one_line(out, capsys):

@@ -91,20 +91,25 @@ def test_a_class_that_tasks_share_belongs_to_none_of_them():
     known.run(stream)
     assert known.classes() == [(None, c) for c in stream[0].classes]
     assert {answer.task for answer in known.predict_with_task(stream[0].test.inputs)} == {None}
-    assert {a.task for a in known.predict_with_task(stream[0].test.inputs, task=stream[0].name)} == {stream[0].name}
+    assert {
+        a.task for a in known.predict_with_task(stream[0].test.inputs, task=stream[0].name)
+    } == {stream[0].name}
 
 
 def test_a_repr_that_tells():
     stream = small_stream(tasks=2)
     known = mdmt.Learner(torch.nn.Flatten(), method="er", memory=mdmt.memory.Ring(3))
-    assert repr(known) == (
-        "Learner(Flatten, ER(reference_batch=256, reading='code'), Ring(per_class=3), lr=0.1, batch=10, epochs=1): "
-        "nothing learned yet"
+    assert (
+        repr(known)
+        == "Learner(Flatten, ER(reference_batch=256, reading='code'), Ring(per_class=3), lr=0.1,"
+        " batch=10, epochs=1): nothing learned yet"
     )
     known = learner(method="van")
     known.run(stream)
     text = repr(known)
-    assert text.startswith("Learner(mlp, VAN(), Ring(per_class=25), lr=0.1, batch=10, epochs=1): learned ")
+    assert text.startswith(
+        "Learner(mlp, VAN(), Ring(per_class=25), lr=0.1, batch=10, epochs=1): learned "
+    )
     assert f"{stream[0].name!r} (2 classes), {stream[1].name!r} (2 classes)" in text
     assert text.endswith("8 steps")
 

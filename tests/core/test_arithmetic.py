@@ -1,7 +1,7 @@
 """The formulas of docs/scale.md, each against what is counted in a step and held in the buffers.
 
-N samples pass in a step; F operations take one forward through the backbone, `first` of them its first layer; d features,
-C rows of the head, P parameters in all.
+N samples pass in a step; F operations take one forward through the backbone, `first` of them its
+first layer; d features, C rows of the head, P parameters in all.
 """
 
 import dataclasses
@@ -22,7 +22,9 @@ MLP_FIRST = 2 * PIXELS * WIDTH
 
 
 def step_operations(samples, forward, first, features, classes, ranks=1):
-    """Forth, back to the weights and back to the inputs, which the first layer is spared; the head is not divided."""
+    """Forth, back to the weights and back to the inputs, which the first layer is spared; the head
+    is not divided.
+    """
     return samples // ranks * (3 * forward - first) + 6 * samples * features * classes
 
 
@@ -49,7 +51,9 @@ def counted(learner, batches=12):
 
 def make(method, backbone=None, memory=None):
     memory = mdmt.memory.Reservoir(OLD) if memory is None else memory
-    return mdmt.Learner(backbone or mdmt.backbones.mlp(PIXELS, WIDTH), method, memory=memory, batch=NEW)
+    return mdmt.Learner(
+        backbone or mdmt.backbones.mlp(PIXELS, WIDTH), method, memory=memory, batch=NEW
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,7 +88,8 @@ def test_gem_passes_all_that_it_holds():
     learner = make(mdmt.GEM(), memory=mdmt.memory.Ring(NEW))
     last = counted(learner)[-1]
     usual = step_operations(2 * NEW + NEW, MLP_FORWARD, MLP_FIRST, WIDTH, CLASSES)
-    tasks = 2  # each has a gradient; they are multiplied with each other, and those of the past are added up
+    # each has a gradient; they are multiplied with each other, and those of the past are added up
+    tasks = 2
     assert last == usual + 2 * (tasks**2 + tasks - 1) * learner.model.flat.numel()
 
 
@@ -97,7 +102,8 @@ def test_bytes_of_a_memory(method):
 
 
 @pytest.mark.parametrize(
-    ("method", "vectors"), [("er", 0), ("mas", 3), ("pi", 5), ("ewc", 6), ("rwalk", 10), ("mdmt-r", 0)]
+    ("method", "vectors"),
+    [("er", 0), ("mas", 3), ("pi", 5), ("ewc", 6), ("rwalk", 10), ("mdmt-r", 0)],
 )
 def test_bytes_of_parameters_and_of_what_a_method_remembers_of_them(method, vectors):
     learner = make(METHODS[method]())
@@ -122,6 +128,8 @@ def test_operations_and_bytes_of_one_of_two_ranks(monkeypatch):
 
     learner.step = step
     operations = counted(learner)
-    assert operations[-1] == step_operations(NEW + OLD, MLP_FORWARD, MLP_FIRST, WIDTH, CLASSES, ranks=2)
+    assert operations[-1] == step_operations(
+        NEW + OLD, MLP_FORWARD, MLP_FIRST, WIDTH, CLASSES, ranks=2
+    )
     in_step = sent[:2]  # behind them, what is evaluated at the end of a task
     assert sorted(in_step) == sorted([4 * learner.model.flat.numel(), 4 * (NEW + OLD) * WIDTH])

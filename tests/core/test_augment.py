@@ -26,7 +26,9 @@ def plain(image, shift_y, shift_x, flip):
 
 
 def test_each_image_is_shifted_and_flipped_by_its_own_draw():
-    images = torch.randint(256, (6, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    images = torch.randint(
+        256, (6, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
+    )
     changed = augment("crop-flip", images, np.random.default_rng(3))
     draws = np.random.default_rng(3)
     rows, columns = draws.integers(-2, 3, 6), draws.integers(-2, 3, 6)
@@ -46,18 +48,27 @@ class Eye(mdmt.VAN):
 
     def gradient(self, batch):
         reference = self.memory.sample(4)
-        self.learner.seen.append((batch.inputs.clone(), None if reference is None else reference.inputs.clone()))
+        self.learner.seen.append(
+            (batch.inputs.clone(), None if reference is None else reference.inputs.clone())
+        )
         return super().gradient(batch)
 
 
 def images(name, seed):
-    drawn = torch.randint(256, (12, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+    drawn = torch.randint(
+        256, (12, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
+    )
     return mdmt.Task(name, drawn, torch.arange(12) % 2, test=(drawn, torch.arange(12) % 2))
 
 
 def learner_of(augment="crop-flip", method=None):
     learner = mdmt.Learner(
-        mdmt.backbones.mlp(192, 8), method or Eye(), memory=mdmt.memory.Ring(2), batch=4, epochs=2, augment=augment
+        mdmt.backbones.mlp(192, 8),
+        method or Eye(),
+        memory=mdmt.memory.Ring(2),
+        batch=4,
+        epochs=2,
+        augment=augment,
     )
     learner.seen = []
     return learner
@@ -71,7 +82,12 @@ def test_new_and_old_examples_are_drawn_anew_and_the_memory_keeps_them_whole():
     originals = {bytes(image.numpy()) for image in (*first.train.inputs, *second.train.inputs)}
     new = [bytes(image.contiguous().numpy()) for batch, _ in learner.seen for image in batch]
     assert len(set(new)) > 40  # of 48: two epochs of two tasks
-    old = [bytes(image.contiguous().numpy()) for _, batch in learner.seen if batch is not None for image in batch]
+    old = [
+        bytes(image.contiguous().numpy())
+        for _, batch in learner.seen
+        if batch is not None
+        for image in batch
+    ]
     assert not set(old) <= originals
     kept = learner.memory.take(learner.memory.available)
     assert {bytes(image.numpy()) for image in kept.inputs} <= originals
@@ -87,7 +103,9 @@ def test_resumed_anywhere_it_draws_the_same(stop, tmp_path):
 
         for task in (images("first", 1), images("second", 2)):
             if task.name not in learner.heads.names[: len(learner.record.accuracy)]:
-                learner.learn(task, on_step=after_step, earlier=[images("first", 1)][: learner.current])
+                learner.learn(
+                    task, on_step=after_step, earlier=[images("first", 1)][: learner.current]
+                )
         return learner
 
     method = mdmt.MDMTR(reference_batch=3)

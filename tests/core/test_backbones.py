@@ -16,7 +16,9 @@ from mdmt.network.model import Model
 
 
 def parameters(backbone, outputs):
-    """Weights with a head of so many outputs, its biases not counted, as the published counts are."""
+    """Weights with a head of so many outputs, its biases not counted, as the published counts
+    are.
+    """
     features = backbone(torch.zeros(2, *SHAPES[backbone.spec["name"]])).shape[1]
     return Model(backbone, features, outputs).flat.numel() - outputs
 
@@ -54,7 +56,9 @@ def test_map_sizes_without_max_pool(make, size, expected, features):
     assert out.shape == (1, features)
 
 
-@pytest.mark.parametrize(("kernel", "stride", "size"), [(3, 2, 8), (3, 2, 7), (7, 2, 10), (1, 2, 6), (3, 1, 5)])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "size"), [(3, 2, 8), (3, 2, 7), (7, 2, 10), (1, 2, 6), (3, 1, 5)]
+)
 def test_padding_is_as_needed_and_more_at_the_end(kernel, stride, size, generator):
     conv = backbones.Conv(2, 3, kernel, stride)
     conv.draw(generator)
@@ -104,12 +108,16 @@ def test_batch_norm_statistics_start_at_zero_and_store_the_biased_variance(gener
     expected = (x - mean[:, None, None]) / (var[:, None, None] + 1e-3).sqrt()
     assert torch.allclose(out, expected, atol=1e-5)
     norm.eval()
-    scaled = (x - norm.running_mean[:, None, None]) / (norm.running_var[:, None, None] + 1e-3).sqrt()
+    scaled = (x - norm.running_mean[:, None, None]) / (
+        norm.running_var[:, None, None] + 1e-3
+    ).sqrt()
     assert torch.allclose(norm(x), scaled, atol=1e-5)
 
 
 def test_batch_norm_that_starts_fast_follows_early_batches_closely(generator):
-    """By plain loops: batch n enters with weight 9 / (8 + n), and never with less than the momentum."""
+    """By plain loops: batch n enters with weight 9 / (8 + n), and never with less than the
+    momentum.
+    """
     norm = backbones.BatchNorm(3, start="fast")
     mean = var = torch.zeros(3)
     for n in range(1, 101):
@@ -128,7 +136,11 @@ def test_a_spec_that_does_not_say_how_batch_norm_starts_is_the_published_network
     """So do the published benchmarks, and what 0.1.0 saved: their state has no count of batches."""
     published = {"name": make.__name__, "arguments": {"channels": 1, "width": 2}}
     own = make(1, 2)
-    for net, start in ((backbones.make(published), "zero"), (own, "fast"), (backbones.make(own.spec), "fast")):
+    for net, start in (
+        (backbones.make(published), "zero"),
+        (own, "fast"),
+        (backbones.make(own.spec), "fast"),
+    ):
         norms = [module for module in net.modules() if isinstance(module, backbones.BatchNorm)]
         assert {norm.start for norm in norms} == {start}
         assert any(name.endswith("batches") for name in net.state_dict()) == (start == "fast")
@@ -153,7 +165,9 @@ def test_batch_norm_gradient(start, generator):
 
 
 def test_shortcuts():
-    """The reduced network normalises its shortcuts, the full one does not; neither has one where nothing changes."""
+    """The reduced network normalises its shortcuts, the full one does not; neither has one where
+    nothing changes.
+    """
     for make, kinds in (
         (backbones.reduced_resnet18, [backbones.Conv, backbones.BatchNorm]),
         (backbones.resnet18, [backbones.Conv]),
@@ -193,14 +207,22 @@ for _ in range(40):
 """
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the kernel is one of x86 processors")
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="the kernel is one of x86 processors"
+)
 def test_the_guard_against_strided_1x1_kernels_is_needed():
-    """oneDNN's weight gradient of it writes outside of its buffer: a process that calls it dies. Mended, the guard may go."""
+    """oneDNN's weight gradient of it writes outside of its buffer: a process that calls it dies.
+    Mended, the guard may go.
+    """
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
     ended = subprocess.run([sys.executable, "-c", STRIDED], env=environment, capture_output=True)
     if ended.returncode == 0:
-        pytest.skip(f"torch {torch.__version__} has this kernel mended: Conv need not slice any more")
-    assert ended.returncode < 0, ended.stderr  # by which signal depends on what lay behind the buffer
+        pytest.skip(
+            f"torch {torch.__version__} has this kernel mended: Conv need not slice any more"
+        )
+    assert ended.returncode < 0, (
+        ended.stderr
+    )  # by which signal depends on what lay behind the buffer
 
 
 class Convolutions(TorchDispatchMode):
@@ -225,7 +247,9 @@ def test_our_networks_never_call_a_strided_1x1_kernel(make):
         model.gradient(model.scores(model.features(torch.rand(2, 3, 16, 16))).square().sum())
     kinds = {kind for kind, kernel, _ in seen.calls if kernel == (1, 1)}
     assert kinds == {"forward", "backward"}  # there are 1x1 kernels ...
-    assert {stride for _, kernel, stride in seen.calls if kernel == (1, 1)} == {(1, 1)}  # ... and none has a stride
+    assert {stride for _, kernel, stride in seen.calls if kernel == (1, 1)} == {
+        (1, 1)
+    }  # ... and none has a stride
 
 
 def test_the_slice_gives_what_the_strided_kernel_would(generator):

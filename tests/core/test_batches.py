@@ -34,7 +34,9 @@ def batch_sizes(backbone, count, method=None, epochs=1, **more):
     return sizes
 
 
-@pytest.mark.parametrize("norm", [nn.BatchNorm2d, lambda n: mdmt.backbones.BatchNorm(n, start="fast")])
+@pytest.mark.parametrize(
+    "norm", [nn.BatchNorm2d, lambda n: mdmt.backbones.BatchNorm(n, start="fast")]
+)
 def test_a_last_single_example_joins_the_batch_before(norm):
     assert batch_sizes(Small(norm), 31, epochs=2) == [10, 10, 11] * 2
     assert batch_sizes(Small(norm), 32) == [10, 10, 10, 2]
@@ -44,7 +46,12 @@ def test_a_last_single_example_joins_the_batch_before(norm):
 def test_where_one_example_is_enough_nothing_changes():
     assert batch_sizes(Small(side=2), 31) == [10, 10, 10, 1]
     assert batch_sizes(mdmt.backbones.mlp(64), 31) == [10, 10, 10, 1]
-    assert batch_sizes(Small(lambda n: mdmt.backbones.BatchNorm(n, start="zero")), 31) == [10, 10, 10, 1]
+    assert batch_sizes(Small(lambda n: mdmt.backbones.BatchNorm(n, start="zero")), 31) == [
+        10,
+        10,
+        10,
+        1,
+    ]
 
 
 def test_all_tasks_at_once_end_with_a_joined_batch_too():

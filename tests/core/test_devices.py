@@ -1,4 +1,6 @@
-"""Learning on another device than the processor: nothing is mixed, no step waits, and the numbers are the same."""
+"""Learning on another device than the processor: nothing is mixed, no step waits, and the numbers
+are the same.
+"""
 
 import gc
 import math
@@ -17,7 +19,9 @@ from support.elsewhere import DEVICE, Elsewhere, Mixed, Remote
 from support.helpers import small_stream
 
 # What a method may wait for in a step, and why.
-MAY_WAIT = {"gem": {"copy to the processor"}}  # its quadratic program is solved there: it has as many unknowns as tasks
+MAY_WAIT = {
+    "gem": {"copy to the processor"}
+}  # its quadratic program is solved there: it has as many unknowns as tasks
 
 
 class Small(Backbone):
@@ -48,7 +52,9 @@ def make(method="er", benchmark="split-digits", memory=None, backbone=None, **mo
     if memory is None:
         memory = mdmt.memory.Reservoir(30) if made.policy else mdmt.memory.Ring(3)
     batch = 2 if made.one_by_one else 10
-    return mdmt.Learner(backbone or BACKBONES[benchmark](), made, memory=memory, **{"batch": batch, **more})
+    return mdmt.Learner(
+        backbone or BACKBONES[benchmark](), made, memory=memory, **{"batch": batch, **more}
+    )
 
 
 def stream_for(learner, benchmark="split-digits"):
@@ -110,7 +116,11 @@ VARIANTS = {
     "at task end": lambda: {"method": "mdmt-r", "memory": mdmt.memory.AtTaskEnd(3)},
     "crop and flip": lambda: {"method": "mdmt-r", "augment": "crop-flip"},
     "adam": lambda: {"optimiser": "Adam", "lr": 0.01},
-    "a head that grows": lambda: {"outputs": 2, "optimiser": "SGD", "optimiser_arguments": {"momentum": 0.9}},
+    "a head that grows": lambda: {
+        "outputs": 2,
+        "optimiser": "SGD",
+        "optimiser_arguments": {"momentum": 0.9},
+    },
     "a residual network": lambda: {"backbone": mdmt.backbones.reduced_resnet18(1, 2)},
     "a mean of inputs": lambda: {"mean": torch.full((1, 28, 28), 0.1), "per_class": True},
 }
@@ -136,7 +146,10 @@ def test_a_view_of_ones_own_is_applied_on_the_processor():
     order = torch.arange(783, -1, -1)
     plain = small_stream(tasks=1)[0]
     backwards = mdmt.Task(
-        "backwards", plain.train.inputs.flatten(1), plain.train.labels.tolist(), view=lambda x: x[:, order]
+        "backwards",
+        plain.train.inputs.flatten(1),
+        plain.train.labels.tolist(),
+        view=lambda x: x[:, order],
     )
     with Elsewhere():
         learner = mdmt.Learner(mdmt.backbones.mlp(784, 8), device=str(DEVICE))
@@ -154,10 +167,16 @@ def test_more_data_and_answers():
             learner = make("mdmt-r", device=device)
             learner.run(stream)
             learner.learn(stream[0], more=True)
-            answers.append((
-                learner.predict(test), learner.predict(test, task=stream[0].name), learner.predict_with_task(test),
-                learner.predict_proba(test).tolist(), learner.evaluate(stream[1]), len(learner.memory),
-            ))  # fmt: skip
+            answers.append(
+                (
+                    learner.predict(test),
+                    learner.predict(test, task=stream[0].name),
+                    learner.predict_with_task(test),
+                    learner.predict_proba(test).tolist(),
+                    learner.evaluate(stream[1]),
+                    len(learner.memory),
+                )
+            )
     assert answers[0] == answers[1]
 
 
@@ -218,7 +237,9 @@ def test_files_do_not_say_where_they_were_computed(tmp_path):
             learner.save(folder)
         for tensors, _ in read_states(folder).values():
             assert all(value.device.type == "cpu" for value in tensors.values())
-        names.append(sorted(file.name for file in folder.glob("m*.safetensors")))  # named by their content
+        names.append(
+            sorted(file.name for file in folder.glob("m*.safetensors"))
+        )  # named by their content
     assert names[0] == names[1]
     with Elsewhere():
         loaded = mdmt.Learner.load(folder, backbone=Small(), device=str(DEVICE))
@@ -253,7 +274,9 @@ def test_a_loss_that_is_not_finite_is_named_with_its_step_though_it_is_read_late
 def test_it_is_read_before_a_checkpoint_and_every_so_many_steps(tmp_path, monkeypatch):
     with Elsewhere():
         learner = make(Spoilt(), device=str(DEVICE))
-        with pytest.raises(FloatingPointError, match=r"step 7.*the last good state is that of task .*, step 6,"):
+        with pytest.raises(
+            FloatingPointError, match=r"step 7.*the last good state is that of task .*, step 6,"
+        ):
             learner.run(stream_for(learner), checkpoint=Checkpoints(tmp_path, every=3))
         assert learner.step_in_task == 9
         monkeypatch.setattr("mdmt.learning.vitals.TOGETHER", 3)
@@ -268,7 +291,9 @@ def test_it_is_read_before_a_checkpoint_and_every_so_many_steps(tmp_path, monkey
 
 def test_free_memory_is_measured(monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000 * (1 + device.index), 9999))
+    monkeypatch.setattr(
+        torch.cuda, "mem_get_info", lambda device: (1000 * (1 + device.index), 9999)
+    )
     assert placement.free_bytes(torch.device("cuda:2")) == 3000
     assert placement.fits(1500, torch.device("cuda:2"))
     assert not placement.fits(1501, torch.device("cuda:2"))

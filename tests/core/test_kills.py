@@ -1,7 +1,8 @@
 """Runs that are killed with SIGKILL and started again: the same bits as without.
 
-Children are forked from this process, which has imported torch, so that many kills are affordable. MDMT_KILLS sets how many
-kills at random moments each method and network gets; the named moments of the writer and the first and last step come always.
+Children are forked from this process, which has imported torch, so that many kills are affordable.
+MDMT_KILLS sets how many kills at random moments each method and network gets; the named moments of
+the writer and the first and last step come always.
 """
 
 import json
@@ -31,15 +32,20 @@ from support.helpers import small_stream
 RANDOM_KILLS = int(os.environ.get("MDMT_KILLS", "2"))
 POINTS = ("model written", "memory written", "previous kept", "state written", "old removed")
 SETTINGS = {
-    "ewc": {"window": 2}, "rwalk": {"window": 2}, "pi": {"strength": 0.1}, "mas": {"strength": 1e-12},
+    "ewc": {"window": 2},
+    "rwalk": {"window": 2},
+    "pi": {"strength": 0.1},
+    "mas": {"strength": 1e-12},
     "mer": {"replay": 1, "batch": 10},
-}  # fmt: skip
+}
 
 
 def config_of(name, kind):
     """A run of two short tasks on a narrow network."""
     benchmark = "split-digits" if kind == "resnet" else "permuted-digits"
-    config = resolve(benchmark, name, tasks=2, settings={"lr": 0.02, "memory": 2, **SETTINGS.get(name, {})})
+    config = resolve(
+        benchmark, name, tasks=2, settings={"lr": 0.02, "memory": 2, **SETTINGS.get(name, {})}
+    )
     width = {"channels": 1, "width": 2} if kind == "resnet" else {"inputs": 784, "width": 12}
     return replace(config, backbone={**config.backbone, "arguments": width})
 
@@ -77,7 +83,11 @@ def child(work):
 
 
 def killed_at_step(config, out, step):
-    with child(lambda: run(config, out, every=1, on_step=lambda x: die() if x.record.steps == step else None)) as (
+    with child(
+        lambda: run(
+            config, out, every=1, on_step=lambda x: die() if x.record.steps == step else None
+        )
+    ) as (
         _,
         ended,
     ):
@@ -106,7 +116,9 @@ def killed_at_point(config, out, point, times):
 
 def killed_at_a_moment(config, out, seconds):
     with child(lambda: run(config, out, every=2)) as (pid, ended):
-        handle = os.pidfd_open(pid)  # of this very child, also when its number is given away after its end
+        handle = os.pidfd_open(
+            pid
+        )  # of this very child, also when its number is given away after its end
 
         def kill():
             with suppress(ProcessLookupError):
@@ -176,7 +188,9 @@ def interrupted(tmp_path, name="er"):
     return config, folder_of(config, tmp_path / "out"), straight
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "gone", "manifest truncated", "manifest empty"])
+@pytest.mark.parametrize(
+    "damage", ["truncated", "flipped", "empty", "gone", "manifest truncated", "manifest empty"]
+)
 def test_a_damaged_newest_checkpoint_costs_only_the_steps_since_the_one_before(damage, tmp_path):
     config, folder, straight = interrupted(tmp_path)
     manifest = folder / "checkpoint" / "state.json"
@@ -278,14 +292,18 @@ def content(folder):
 
 
 def test_a_full_disk_loses_nothing(tmp_path, disk, capsys):
-    """One clear line, and what was there before is whole; with room made, the run goes on from there."""
+    """One clear line, and what was there before is whole; with room made, the run goes on from
+    there.
+    """
     out, _ = disk
     config = config_of("er", "mlp")
     straight = done(config, tmp_path / "straight")
     assert killed_at_step(config, out, 4) == -signal.SIGKILL
     before = content(out)
     (out / "other").write_bytes(bytes(shutil.disk_usage(out).free))
-    with pytest.raises(OSError, match="No space left on device; what was saved before is whole: free some space"):
+    with pytest.raises(
+        OSError, match="No space left on device; what was saved before is whole: free some space"
+    ):
         run(config, out, every=1)
     (out / "other").unlink()
     assert content(out) == before
@@ -299,7 +317,8 @@ def test_a_read_only_folder_is_refused_but_read(tmp_path, disk):
     mount("-o", "remount,ro")
     assert run(done, out) == record
     with pytest.raises(
-        ValueError, match="cannot be written \\(Read-only file system\\): choose another folder with --out"
+        ValueError,
+        match="cannot be written \\(Read-only file system\\): choose another folder with --out",
     ):
         run(other, out)
     mount("-o", "remount,rw")
@@ -314,10 +333,13 @@ def test_a_read_only_folder_is_refused_but_read(tmp_path, disk):
 def test_a_number_that_is_not_finite_names_the_last_good_checkpoint(tmp_path):
     config = replace(config_of("van", "mlp"), lr=1e15)
     with pytest.raises(
-        FloatingPointError, match=r"not finite.*the last good state is that of task .* step \d+, in "
+        FloatingPointError,
+        match=r"not finite.*the last good state is that of task .* step \d+, in ",
     ) as told:
         run(config, tmp_path, every=1)
     folder = folder_of(config, tmp_path) / "checkpoint"
     assert str(folder) in str(told.value)
-    with pytest.raises(FloatingPointError, match=re.escape(str(told.value))):  # started again: from there, and the same
+    with pytest.raises(
+        FloatingPointError, match=re.escape(str(told.value))
+    ):  # started again: from there, and the same
         run(config, tmp_path, every=1)

@@ -22,7 +22,9 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 def resnet_learner(method=None, **more):
     settings = {"memory": memory.Ring(5), "lr": 0.03, "seed": 3} | more
-    return mdmt.Learner(mdmt.backbones.reduced_resnet18(1, 2), method or MDMTR(reference_batch=16), **settings)
+    return mdmt.Learner(
+        mdmt.backbones.reduced_resnet18(1, 2), method or MDMTR(reference_batch=16), **settings
+    )
 
 
 MARGINS = {"task_margin": 0.3, "class_margin": 0.05, "scale": 17.0}
@@ -35,7 +37,9 @@ VARIANTS = [
 
 
 def loss_of_one(method, model, shared, current, f, y, k):
-    """The loss of one example of task k, from its features, with angles and sums written out (PROTOCOL 5.1, Eq. 4-8)."""
+    """The loss of one example of task k, from its features, with angles and sums written out
+    (PROTOCOL 5.1, Eq. 4-8).
+    """
     owner, k, s = model.head_of_class.tolist(), 0 if shared else k, 17.0
     m_t, m_c = 0.0 if shared else 0.3, 0.05
     seen = [j for j, head in enumerate(owner) if head >= 0]
@@ -61,13 +65,19 @@ def loss_of_one(method, model, shared, current, f, y, k):
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", ["resnet", "mlp", "new classes in one head"])
 def test_the_update_is_the_sum_of_three_gradients(variant, kind):
-    """g~ = g + g_ref + g_ED, each computed apart by plain autograd, the losses written out by hand."""
+    """g~ = g + g_ref + g_ED, each computed apart by plain autograd, the losses written out by
+    hand.
+    """
     method = MDMTR(reference_batch=16, **MARGINS, **variant)
     if kind == "resnet":
         learner, stream = resnet_learner(method, outputs=10), small_stream()
     else:
-        learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), method, lr=0.03, heads="shared", outputs=10)
-        stream = small_stream("permuted-digits" if kind == "mlp" else "split-digits", heads="shared")
+        learner = mdmt.Learner(
+            mdmt.backbones.mlp(784, 16), method, lr=0.03, heads="shared", outputs=10
+        )
+        stream = small_stream(
+            "permuted-digits" if kind == "mlp" else "split-digits", heads="shared"
+        )
     learner.learn(stream[0])
     learner.learn(stream[1])
     learner._open(stream[2], ())
@@ -101,15 +111,24 @@ def test_the_update_is_the_sum_of_three_gradients(variant, kind):
 
 
 def test_a_model_that_0_1_0_saved_loads_as_it_was(tmp_path):
-    """Its batch norm started at 0, which its file does not say; so it does in whatever it learns from here on."""
+    """Its batch norm started at 0, which its file does not say; so it does in whatever it learns
+    from here on.
+    """
     (folder,) = FIXTURES.glob("runs-0.1.0/split-digits/er/*/1235/checkpoint")
     learner = mdmt.Learner.load(folder)
-    norms = [module for module in learner.backbone.modules() if isinstance(module, mdmt.backbones.BatchNorm)]
+    norms = [
+        module
+        for module in learner.backbone.modules()
+        if isinstance(module, mdmt.backbones.BatchNorm)
+    ]
     assert {norm.start for norm in norms} == {"zero"}
     assert min(norm.running_var.max() for norm in norms) > 0
     learner.save(tmp_path)
     again = mdmt.Learner.load(tmp_path)
-    assert again.backbone.spec == {"name": "reduced_resnet18", "arguments": {"channels": 1, "width": 2}}
+    assert again.backbone.spec == {
+        "name": "reduced_resnet18",
+        "arguments": {"channels": 1, "width": 2},
+    }
     assert again.model.sha256() == learner.model.sha256()
 
 
@@ -130,7 +149,8 @@ def test_memory_holds_features_of_the_moment_of_writing():
     expected = {}
 
     def follow(learner):
-        # the batch just learned is the one before `done`, in the order that seed, task and epoch give
+        # the batch just learned is the one before `done`, in the order that seed, task and epoch
+        # give
         order = np.random.default_rng([3, 1, 0, 0]).permutation(40)[
             (learner.step_in_task - 1) * 10 : learner.step_in_task * 10
         ]
@@ -163,7 +183,9 @@ def test_same_seed_same_bits_whatever_ran_before(method):
     assert other.model.sha256() != first.model.sha256()
 
 
-@pytest.mark.parametrize("outputs", [0, 10])  # the head grows task by task, or is there from the start
+@pytest.mark.parametrize(
+    "outputs", [0, 10]
+)  # the head grows task by task, or is there from the start
 @pytest.mark.parametrize("optimiser", ["SGD", "Adam"])
 @pytest.mark.parametrize("method", [VAN, MDMTR])
 def test_saving_changes_nothing(tmp_path, method, optimiser, outputs):
@@ -309,7 +331,9 @@ def test_the_curve_is_the_accuracy_before_each_of_the_first_updates():
 
 @pytest.mark.parametrize(("batch", "steps"), [(1, 10), (2, 5), (5, 2), (10, 1), (4, 1), (20, 1)])
 def test_the_curve_counts_examples_where_batches_add_up_to_ten(batch, steps):
-    """Z_b comes after 10 b examples, so that MER, which learns one at a time, is measured as the others are."""
+    """Z_b comes after 10 b examples, so that MER, which learns one at a time, is measured as the
+    others are.
+    """
     task = small_stream("permuted-digits", tasks=1, train=200, test=200)[0]
     learner, seen = mdmt.Learner(mdmt.backbones.mlp(784, 32), VAN(), batch=batch, lr=0.1), []
     learner._open(task, ())
@@ -452,12 +476,17 @@ def test_readings_name_bundles():
 def test_a_loss_that_is_not_finite_stops_learning():
     stream = small_stream("permuted-digits", tasks=1)
     learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), VAN(), lr=1e20)
-    with pytest.raises(FloatingPointError, match=r"task 'permutation 1', step \d+: the (loss|gradient) is not finite"):
+    with pytest.raises(
+        FloatingPointError,
+        match=r"task 'permutation 1', step \d+: the (loss|gradient) is not finite",
+    ):
         learner.run(stream)
 
 
 def test_a_gradient_too_long_for_its_numbers_stops_learning():
-    """Weights before a batch norm can grow without end while the loss, and here the sum of the gradient, look well."""
+    """Weights before a batch norm can grow without end while the loss, and here the sum of the
+    gradient, look well.
+    """
 
     class Away(VAN):
         def gradient(self, batch):
@@ -466,14 +495,17 @@ def test_a_gradient_too_long_for_its_numbers_stops_learning():
             return gradient
 
     learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), Away())
-    with pytest.raises(FloatingPointError, match="step 0: the length of the gradient is not finite"):
+    with pytest.raises(
+        FloatingPointError, match="step 0: the length of the gradient is not finite"
+    ):
         learner.run(small_stream("permuted-digits", tasks=1))
 
 
 def test_where_a_penalty_is_too_strong_the_message_names_its_strength():
     learner = mdmt.Learner(mdmt.backbones.mlp(784, 16), PI(strength=1e9), lr=0.1)
     with pytest.raises(
-        FloatingPointError, match=r"learning rate or strength may help \(lr=0\.1, strength=1000000000\.0\)$"
+        FloatingPointError,
+        match=r"learning rate or strength may help \(lr=0\.1, strength=1000000000\.0\)$",
     ):
         learner.run(small_stream("permuted-digits", tasks=2))
 
@@ -520,7 +552,9 @@ def test_an_interrupted_save_keeps_the_earlier_one(tmp_path, monkeypatch):
 
 
 def test_predictions_from_several_threads_are_right_while_another_learns():
-    """Nobody switches modes under another's feet: answers and batch-norm statistics are those of one thread."""
+    """Nobody switches modes under another's feet: answers and batch-norm statistics are those of
+    one thread.
+    """
     stream, learner, alone = small_stream(tasks=2, train=60), resnet_learner(), resnet_learner()
     for one in (learner, alone):
         one.learn(stream[0])
@@ -605,7 +639,9 @@ def test_saved_after_an_interruption_dropout_goes_on_as_it_would_have(tmp_path):
 
 
 def test_a_network_of_ones_own_saved_by_the_first_release_keeps_its_layout(tmp_path):
-    """It laid out every kernel with its channels last and did not say so; what runs along the parameters has that order."""
+    """It laid out every kernel with its channels last and did not say so; what runs along the
+    parameters has that order.
+    """
     stream = small_stream("split-digits", tasks=1)
 
     def make(asks):
@@ -635,7 +671,9 @@ def flip(path):
 
 
 def test_snapshots_never_cost_a_run(tmp_path):
-    """A part that the last two checkpoints share is damaged: where only figures need it, learning goes on without it."""
+    """A part that the last two checkpoints share is damaged: where only figures need it, learning
+    goes on without it.
+    """
     stream = small_stream("permuted-digits", tasks=3)
     stop = lambda learner: (_ for _ in ()).throw(KeyError) if learner.record.steps == 11 else None  # noqa: E731
     learner = mdmt.Learner(mdmt.backbones.mlp(784, 12), VAN())
@@ -650,10 +688,18 @@ def test_snapshots_never_cost_a_run(tmp_path):
     straight = mdmt.Learner(mdmt.backbones.mlp(784, 12), VAN())
     straight.run(stream)
     assert outcome(resumed) == outcome(straight)
-    (weights,) = [path for path in tmp_path.glob("model-*") if path.name in (tmp_path / "state.json").read_text()]
+    (weights,) = [
+        path
+        for path in tmp_path.glob("model-*")
+        if path.name in (tmp_path / "state.json").read_text()
+    ]
     flip(weights)
-    assert mdmt.Learner.load(tmp_path, warn=lines.append).record.steps == 10  # the state before the last
-    assert lines[1:] == [f"{weights} is damaged: its checksum is wrong; going on from the checkpoint before it"]
+    assert (
+        mdmt.Learner.load(tmp_path, warn=lines.append).record.steps == 10
+    )  # the state before the last
+    assert lines[1:] == [
+        f"{weights} is damaged: its checksum is wrong; going on from the checkpoint before it"
+    ]
     for path in tmp_path.glob("model-*"):
         path.unlink()
     with pytest.raises(ValueError, match="model-"):

@@ -21,7 +21,9 @@ from mdmt.losses import (
 
 
 def situation(seed):
-    """Random heads of random sizes with free rows between and after them, and samples that belong to them."""
+    """Random heads of random sizes with free rows between and after them, and samples that belong
+    to them.
+    """
     draw = random.Random(seed)
     head_of_class = [-1] * draw.randint(0, 2)
     for head in range(draw.randint(1, 4)):
@@ -29,9 +31,16 @@ def situation(seed):
     rows = [r for r, h in enumerate(head_of_class) if h >= 0]
     labels = [draw.choice(rows) for _ in range(draw.randint(1, 6))]
     scores = [[draw.uniform(-0.99, 0.99) for _ in head_of_class] for _ in labels]
-    margins = {"class_margin": draw.uniform(0, 0.2), "task_margin": draw.uniform(0, 0.5), "scale": draw.uniform(1, 40)}
+    margins = {
+        "class_margin": draw.uniform(0, 0.2),
+        "task_margin": draw.uniform(0, 0.5),
+        "scale": draw.uniform(1, 40),
+    }
     tasks = [head_of_class[y] for y in labels]
-    tensors = (torch.tensor(scores, dtype=torch.float64), *map(torch.tensor, (labels, tasks, head_of_class)))
+    tensors = (
+        torch.tensor(scores, dtype=torch.float64),
+        *map(torch.tensor, (labels, tasks, head_of_class)),
+    )
     return tensors, (scores, labels, tasks, head_of_class), margins
 
 
@@ -45,7 +54,11 @@ def test_cross_domain_softmax_is_equation_4(seed, competitors):
     tensors, (scores, labels, tasks, heads), _ = situation(seed)
     expected = []
     for row, y, k in zip(scores, labels, tasks, strict=True):
-        rivals = [j for j, h in enumerate(heads) if j != y and (h >= 0 if competitors == "seen" else h == k)]
+        rivals = [
+            j
+            for j, h in enumerate(heads)
+            if j != y and (h >= 0 if competitors == "seen" else h == k)
+        ]
         expected.append(negative_log_share(row[y], [row[j] for j in rivals]))
     got = cross_domain_softmax(*tensors, competitors=competitors)
     assert got.item() == pytest.approx(sum(expected) / len(expected), abs=1e-12)
@@ -80,7 +93,9 @@ def test_released_angular_margin_is_the_released_form(seed):
         selected = [j for j, h in enumerate(heads) if (h == i if i == current else 0 <= h <= i)]
         angles = [math.acos(c) for c in row]
         own = s * (math.cos(angles[y] + m_t) + math.cos(angles[y] + m_c) - math.cos(angles[y]))
-        others = [s * math.cos(angles[j] + m_t) for j in selected if j != y] + [0.0] * (outputs - len(selected))
+        others = [s * math.cos(angles[j] + m_t) for j in selected if j != y] + [0.0] * (
+            outputs - len(selected)
+        )
         expected.append(negative_log_share(own, others))
     got = released_angular_margin(*tensors, current=current, outputs=outputs, **margins)
     assert got.item() == pytest.approx(sum(expected) / len(expected), abs=1e-10)
@@ -93,7 +108,9 @@ def test_episodic_distillation_is_equation_10(distance, generator):
     for f, g in zip(features.tolist(), stored.tolist(), strict=True):
         gaps = [a - b for a, b in zip(f, g, strict=True)]
         total += sum(gap**2 if distance == "mse" else abs(gap) for gap in gaps) / 7
-    assert episodic_distillation(features, stored, distance).item() == pytest.approx(total / 5, abs=1e-12)
+    assert episodic_distillation(features, stored, distance).item() == pytest.approx(
+        total / 5, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -104,12 +121,16 @@ def test_gradients(seed):
     for loss in (
         lambda x: cross_domain_softmax(x, *rest),
         lambda x: two_level_angular_margin(x, *rest, **margins),
-        lambda x: released_angular_margin(x, *rest, current=current, outputs=len(rest[2]) + 3, **margins),
+        lambda x: released_angular_margin(
+            x, *rest, current=current, outputs=len(rest[2]) + 3, **margins
+        ),
     ):
         assert torch.autograd.gradcheck(loss, scores)
     pair = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
     for distance in ("mse", "l1"):
-        assert torch.autograd.gradcheck(lambda p, d=distance: episodic_distillation(p[0], p[1], d), pair)
+        assert torch.autograd.gradcheck(
+            lambda p, d=distance: episodic_distillation(p[0], p[1], d), pair
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -132,7 +153,9 @@ def test_values_at_the_edges_are_exact():
     """cos(0 + m) = cos m, although no angle is ever computed."""
     cosines = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
     arguments = torch.tensor([0]), torch.tensor([0]), torch.tensor([0, 0])
-    got = two_level_angular_margin(cosines, *arguments, class_margin=0.1, task_margin=0.2, scale=3.0)
+    got = two_level_angular_margin(
+        cosines, *arguments, class_margin=0.1, task_margin=0.2, scale=3.0
+    )
     expected = negative_log_share(3 * math.cos(0.3), [3 * math.cos(math.pi + 0.2)])
     assert got.item() == pytest.approx(expected, abs=1e-12)
 
@@ -172,9 +195,13 @@ def test_with_one_head_all_margin_losses_are_arcface(margin, generator):
     owner = torch.zeros(5, dtype=torch.int64)
     margins = {"class_margin": margin, "task_margin": 0.0, "scale": 7.0, "reduction": "none"}
     found = angular_margin(cosines, labels, margin=margin, scale=7.0, reduction="none")
-    released = released_angular_margin(cosines, labels, tasks, owner, current=3, outputs=5, **margins)
+    released = released_angular_margin(
+        cosines, labels, tasks, owner, current=3, outputs=5, **margins
+    )
     torch.testing.assert_close(found, released)
-    torch.testing.assert_close(found, two_level_angular_margin(cosines, labels, tasks, owner, **margins))
+    torch.testing.assert_close(
+        found, two_level_angular_margin(cosines, labels, tasks, owner, **margins)
+    )
     angles = cosines.acos()
     angles[range(9), labels] += margin
     slow = -(7 * angles.cos()).log_softmax(1)[range(9), labels]
@@ -195,12 +222,16 @@ def test_slopes_of_the_angular_margin_are_those_of_autograd(margin, float64):
     labels = torch.tensor([2, 3, 0, 1, 2, 3, 4, 0, 1])
     weights = torch.rand(9, 1)
     settings = {"margin": margin, "scale": 24.0}
-    expected = _slopes_by_autograd(lambda c: angular_margin(c, labels, reduction="none", **settings), cosines, weights)
+    expected = _slopes_by_autograd(
+        lambda c: angular_margin(c, labels, reduction="none", **settings), cosines, weights
+    )
     found = angular_margin_slopes(cosines, labels, weights, **settings)
     torch.testing.assert_close((found.losses, found.of_scores), expected, rtol=0, atol=1e-12)
 
 
-def test_slopes_of_the_cross_entropy_are_those_of_autograd_where_some_classes_never_compete(float64):
+def test_slopes_of_the_cross_entropy_are_those_of_autograd_where_some_classes_never_compete(
+    float64,
+):
     logits = torch.randn(6, 4).masked_fill(torch.tensor([False, False, True, False]), -torch.inf)
     labels = torch.tensor([0, 1, 3, 0, 1, 3])
     weights = torch.rand(6, 1)
@@ -215,4 +246,6 @@ def test_slopes_of_the_distillation_are_those_of_autograd(distance, float64):
     features, stored, weights = torch.randn(7, 3), torch.randn(7, 3), torch.rand(7, 1)
     loss = partial(episodic_distillation, stored=stored, distance=distance, reduction="none")
     found = episodic_distillation_slopes(features, stored, weights, distance)
-    torch.testing.assert_close(found, _slopes_by_autograd(loss, features, weights), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        found, _slopes_by_autograd(loss, features, weights), rtol=0, atol=1e-12
+    )

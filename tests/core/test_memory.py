@@ -50,7 +50,9 @@ def test_ring_holds_the_last_of_each_class_of_each_finished_task(per_class, shar
             for x, y in zip(batch.inputs[:, 0].tolist(), batch.labels.tolist(), strict=True):
                 seen[y].append((x, y, task, 10 * x))
             assert everything(ring) == sorted(finished)  # the current task is not drawn from
-            current = {slot for slot in range(len(ring.inputs)) if slot not in ring.available.tolist()}
+            current = {
+                slot for slot in range(len(ring.inputs)) if slot not in ring.available.tolist()
+            }
             held = contents(ring.take(torch.tensor(sorted(current))))
             expected = sorted(e for of_class in seen.values() for e in of_class[-per_class:])
             assert [h for h in held if h[0]] == expected  # an input of 0: nothing written there yet
@@ -127,7 +129,9 @@ def unsorted(batch):
 
 
 def test_reservoir_keeps_every_example_with_the_same_probability():
-    """2,000 reservoirs of 5 over a stream of 40: each example should be kept 250 times; a chi-square test at 1e-4."""
+    """2,000 reservoirs of 5 over a stream of 40: each example should be kept 250 times; a
+    chi-square test at 1e-4.
+    """
     from scipy.stats import chi2
 
     counts = Counter()
@@ -136,7 +140,9 @@ def test_reservoir_keeps_every_example_with_the_same_probability():
         kept.seed(trial)
         for start in range(0, 40, 10):
             x = torch.arange(start, start + 10.0)[:, None]
-            kept.observe(Batch(x, torch.zeros(10, dtype=torch.int64), torch.zeros(10, dtype=torch.int64)))
+            kept.observe(
+                Batch(x, torch.zeros(10, dtype=torch.int64), torch.zeros(10, dtype=torch.int64))
+            )
         counts.update(kept.sample(5).inputs[:, 0].tolist())
     statistic = sum((counts[i] - 250) ** 2 / (250 * 35 / 40) for i in range(40)) * 39 / 40
     assert statistic < chi2.ppf(1 - 1e-4, 39)
@@ -149,7 +155,10 @@ def test_at_task_end_draws_per_class_with_the_features_of_then():
     for task in range(3):
         labels = torch.tensor([2 * task] * 10 + [2 * task + 1] * 2)
         x = torch.arange(100.0 * task, 100.0 * task + 12)[:, None]
-        kept.close_task(labels, lambda i, x=x, y=labels, t=task: Batch(x[i], y[i], torch.full((len(i),), t), x[i] * 10))
+        kept.close_task(
+            labels,
+            lambda i, x=x, y=labels, t=task: Batch(x[i], y[i], torch.full((len(i),), t), x[i] * 10),
+        )
         now = everything(kept)
         assert [e for e in now if e[2] < task] == held  # earlier tasks untouched
         assert Counter(e[1] for e in now if e[2] == task) == {2 * task: 3, 2 * task + 1: 2}
@@ -179,7 +188,9 @@ def test_samples_are_without_replacement_and_uniform():
     assert max(abs(c - expected) for c in counts.values()) < 6 * (expected * (1 - 64 / 200)) ** 0.5
 
 
-@pytest.mark.parametrize("kept", [memory.Ring(0), memory.Reservoir(0), memory.AtTaskEnd(0), memory.TaskRing(0)])
+@pytest.mark.parametrize(
+    "kept", [memory.Ring(0), memory.Reservoir(0), memory.AtTaskEnd(0), memory.TaskRing(0)]
+)
 def test_size_zero_is_always_empty(kept):
     kept.open_task(0, torch.tensor([0]))
     x = torch.ones(1, 1)

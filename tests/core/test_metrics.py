@@ -9,9 +9,12 @@ import pytest
 
 from mdmt import metrics
 
-MATRICES = json.loads((importlib.resources.files("mdmt.published") / "matrices.json").read_text())["matrices"]
+MATRICES = json.loads((importlib.resources.files("mdmt.published") / "matrices.json").read_text())[
+    "matrices"
+]
 
-# A_T in percent, F_T with the maximum over l < T, LTR: computed from the twelve matrices by a separate program.
+# A_T in percent, F_T with the maximum over l < T, LTR: computed from the twelve matrices by a
+# separate program.
 EXPECTED = {
     ("permuted-mnist", "mdmt-r"): (94.333, 0.0228, 0.2478),
     ("permuted-mnist", "mega"): (91.209, 0.0491, 0.5248),
@@ -43,8 +46,14 @@ def test_all_twelve_matrices_are_tested():
 
 
 def test_table_1_where_averaging_over_runs_changes_nothing():
-    """A_T and, where every drop is positive, LTR of the run-mean matrix are those of the table (which truncates)."""
-    for method, average, remembered in (("mdmt-r", 94.33, 0.247), ("mega", 91.21, 0.524), ("a-gem", 89.32, 0.716)):
+    """A_T and, where every drop is positive, LTR of the run-mean matrix are those of the table
+    (which truncates).
+    """
+    for method, average, remembered in (
+        ("mdmt-r", 94.33, 0.247),
+        ("mega", 91.21, 0.524),
+        ("a-gem", 89.32, 0.716),
+    ):
         a = MATRICES["permuted-mnist"][method]
         assert 100 * metrics.average_accuracy(a) == pytest.approx(average, abs=0.0051)
         assert math.floor(1000 * metrics.long_term_remembering(a)) / 1000 == remembered
@@ -76,7 +85,13 @@ def test_what_was_not_evaluated_takes_no_part():
 
 def test_one_task():
     values = metrics.summary([[0.8]], [[0.1] * 11])
-    assert values == {"A_T": 0.8, "F_T": None, "LCA_10": pytest.approx(0.1), "LTR": None, "A_free": None}
+    assert values == {
+        "A_T": 0.8,
+        "F_T": None,
+        "LCA_10": pytest.approx(0.1),
+        "LTR": None,
+        "A_free": None,
+    }
 
 
 def test_learning_curve_area_is_the_trapezoid():
@@ -122,5 +137,17 @@ def test_what_is_not_a_number_is_none():
 
 
 def test_percent_is_for_people():
-    assert [metric.heading for metric in metrics.METRICS] == ["A_T (%)", "F_T", "LCA_10", "LTR", "A_free (%)"]
-    assert [metric.text(0.12345) for metric in metrics.METRICS] == ["12.35", "0.123", "0.123", "0.123", "12.35"]
+    assert [metric.heading for metric in metrics.METRICS] == [
+        "A_T (%)",
+        "F_T",
+        "LCA_10",
+        "LTR",
+        "A_free (%)",
+    ]
+    assert [metric.text(0.12345) for metric in metrics.METRICS] == [
+        "12.35",
+        "0.123",
+        "0.123",
+        "0.123",
+        "12.35",
+    ]

@@ -44,7 +44,9 @@ def test_growth_keeps_what_was_there_and_appends(generator):
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_rows_that_a_head_gains_are_drawn_anew_from_the_seed_and_their_place(which):
-    """A head that grew is another draw than one that had room from the start, but the same whenever it is made."""
+    """A head that grew is another draw than one that had room from the start, but the same whenever
+    it is made.
+    """
     backbone, features = networks()[which][0], (5, 16)[which]
     heads = []
     for seed, noise in ((5, 0), (5, 1), (6, 0)):
@@ -58,7 +60,10 @@ def test_rows_that_a_head_gains_are_drawn_anew_from_the_seed_and_their_place(whi
     assert not torch.equal(heads[0], heads[2])
     both = Model(backbone, features, 80, seed=5).head.detach()
     assert not torch.equal(both[40:], heads[0])
-    assert len(torch.unique(torch.cat([Model(backbone, features, 40, seed=5).head, heads[0]])[:, 0])) == 80
+    assert (
+        len(torch.unique(torch.cat([Model(backbone, features, 40, seed=5).head, heads[0]])[:, 0]))
+        == 80
+    )
     assert heads[0][:, :-1].std().item() == pytest.approx(both[:, :-1].std().item(), rel=0.15)
 
 
@@ -157,7 +162,9 @@ def test_a_network_keeps_the_layout_it_came_with_unless_it_asks(asks, given, lay
     model = Model(net, expected.shape[1], 2)
     assert net[0].weight.is_contiguous(memory_format=layout)
     seen = []
-    net[0].register_forward_hook(lambda _m, inputs, _o: seen.append(inputs[0].is_contiguous(memory_format=layout)))
+    net[0].register_forward_hook(
+        lambda _m, inputs, _o: seen.append(inputs[0].is_contiguous(memory_format=layout))
+    )
     assert torch.allclose(model.features(x), expected, atol=1e-6)
     assert seen == [True]
 

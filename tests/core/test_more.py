@@ -12,11 +12,16 @@ from support.helpers import mistake, outcome, small_stream
 def split(task, classes=None):
     """A task's first half, and its second half with the classes in another order."""
     halves = []
-    for part, names in ((slice(0, None, 2), task.classes), (slice(1, None, 2), classes or task.classes[::-1])):
+    for part, names in (
+        (slice(0, None, 2), task.classes),
+        (slice(1, None, 2), classes or task.classes[::-1]),
+    ):
         index = torch.arange(len(task.train))[part]
         labels = [task.classes[i] for i in task.train.labels[index]]
         test = (task.test.inputs, [task.classes[i] for i in task.test.labels])
-        halves.append(mdmt.Task(task.name, task.train.inputs[index], labels, test=test, classes=names))
+        halves.append(
+            mdmt.Task(task.name, task.train.inputs[index], labels, test=test, classes=names)
+        )
     return halves
 
 
@@ -25,7 +30,11 @@ def learner(method="mdmt-r", memory=None, **more):
     if "reference_batch" in made.arguments:
         made = METHODS[method](reference_batch=8)
     return mdmt.Learner(
-        mdmt.backbones.mlp(784, 16), made, memory=mdmt.memory.Ring(4) if memory is None else memory, seed=1, **more
+        mdmt.backbones.mlp(784, 16),
+        made,
+        memory=mdmt.memory.Ring(4) if memory is None else memory,
+        seed=1,
+        **more,
     )
 
 
@@ -40,7 +49,9 @@ def test_more_data_teach_the_same_rows():
     curve = [*known.record.curve[0]]
     known.learn(more, more=True)
     assert [task.rows.tolist() for task in known.tasks] == rows
-    assert known.evaluate(first)[0] > max(accuracy, 0.8)  # labels mean the same classes, in whatever order they came
+    assert known.evaluate(first)[0] > max(
+        accuracy, 0.8
+    )  # labels mean the same classes, in whatever order they came
     assert known.current == 1
     assert [task["train"] for task in known.record.tasks] == [80, 40]
     assert [len(row) for row in known.record.accuracy] == [1, 2]
@@ -87,7 +98,9 @@ def test_every_method_takes_more_data_and_goes_on_after_a_crash(method, tmp_path
 def test_memory_does_not_grow_with_more_data(policy):
     stream = small_stream(tasks=3, train=40)
     first, more = split(stream[0])
-    memory = mdmt.memory.make({"policy": policy, "size" if policy == "Reservoir" else "per_class": 4})
+    memory = mdmt.memory.make(
+        {"policy": policy, "size" if policy == "Reservoir" else "per_class": 4}
+    )
     known = learner("er", memory)
     known.learn(first)
     known.learn(stream[1])

@@ -24,7 +24,9 @@ def tasks(count=3, heads="shared"):
 
 def learned(method, heads, outputs=0):
     memory = Reservoir(30) if method.policy == "Reservoir" else Ring(4)
-    learner = Learner(mlp(12, 8), method, memory=memory, lr=0.01, heads=heads, outputs=outputs, seed=4)
+    learner = Learner(
+        mlp(12, 8), method, memory=memory, lr=0.01, heads=heads, outputs=outputs, seed=4
+    )
     learner.run(Stream("short", tasks(heads=heads), heads=heads))
     return learner
 
@@ -40,7 +42,9 @@ def test_a_stream_by_hand_is_that_of_autograd(name, heads, monkeypatch, float64)
     theirs = learned(METHODS[name](), heads, outputs)
     assert not theirs.model.by_hand
     torch.testing.assert_close(ours.model.flat, theirs.model.flat, rtol=0, atol=1e-9)
-    assert not torch.equal(ours.model.flat[:100], Learner(mlp(12, 8)).backbone.layers[0].weight.flatten()[:100])
+    assert not torch.equal(
+        ours.model.flat[:100], Learner(mlp(12, 8)).backbone.layers[0].weight.flatten()[:100]
+    )
 
 
 @pytest.mark.parametrize("name", ["a-gem", "mdmt-r"])
@@ -53,7 +57,9 @@ def test_each_batch_has_its_own_row_and_one_sum(name):
         alone = method.grad(batch)
         torch.testing.assert_close((loss, row), alone, rtol=1e-5, atol=1e-6)
     both = method.grad(old, new)
-    torch.testing.assert_close(both, (losses[0] + losses[1], rows[0] + rows[1]), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        both, (losses[0] + losses[1], rows[0] + rows[1]), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_many_batches_pass_in_groups(monkeypatch):
@@ -79,11 +85,20 @@ def test_a_network_of_ones_own_and_a_frozen_weight_go_through_autograd():
 
 @pytest.mark.parametrize("policy", [Ring, TaskRing])
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_features_are_computed_only_for_what_lasts_and_the_memory_is_the_same(policy, epochs, monkeypatch):
+def test_features_are_computed_only_for_what_lasts_and_the_memory_is_the_same(
+    policy, epochs, monkeypatch
+):
     def run():
         passes = []
         learner = Learner(
-            mlp(12, 8), mdmt.MDMTR(), memory=policy(3), lr=0.05, heads="shared", outputs=3, epochs=epochs, batch=5
+            mlp(12, 8),
+            mdmt.MDMTR(),
+            memory=policy(3),
+            lr=0.05,
+            heads="shared",
+            outputs=3,
+            epochs=epochs,
+            batch=5,
         )
         embed = learner.with_features
         learner.with_features = lambda batch: passes.append(len(batch)) or embed(batch)
@@ -96,5 +111,7 @@ def test_features_are_computed_only_for_what_lasts_and_the_memory_is_the_same(po
     all_of_them, often = run()
     assert rare < often / 2
     assert few.model.sha256() == all_of_them.model.sha256()
-    for ours, theirs in zip(few.memory.state()[0].values(), all_of_them.memory.state()[0].values(), strict=True):
+    for ours, theirs in zip(
+        few.memory.state()[0].values(), all_of_them.memory.state()[0].values(), strict=True
+    ):
         assert torch.equal(ours, theirs)

@@ -1,4 +1,6 @@
-"""Products of matrices in bfloat16: weights, losses and updates stay float32, and results stay what they were."""
+"""Products of matrices in bfloat16: weights, losses and updates stay float32, and results stay what
+they were.
+"""
 
 import pytest
 import torch
@@ -8,11 +10,16 @@ from mdmt.experiments.resolve import resolve, stream_for
 from mdmt.experiments.run import learner_for
 from support.helpers import small_stream
 
-BACKBONES = {"mlp": lambda: mdmt.backbones.mlp(784, 16), "resnet": lambda: mdmt.backbones.reduced_resnet18(1, 2)}
+BACKBONES = {
+    "mlp": lambda: mdmt.backbones.mlp(784, 16),
+    "resnet": lambda: mdmt.backbones.reduced_resnet18(1, 2),
+}
 
 
 def learned(method, backbone, precision):
-    learner = mdmt.Learner(BACKBONES[backbone](), method, memory=mdmt.memory.Ring(3), lr=0.001, precision=precision)
+    learner = mdmt.Learner(
+        BACKBONES[backbone](), method, memory=mdmt.memory.Ring(3), lr=0.001, precision=precision
+    )
     learner.run(small_stream(tasks=2, train=20))
     return learner
 
@@ -22,8 +29,12 @@ def learned(method, backbone, precision):
 def test_products_are_rounded_and_all_else_is_whole(method, backbone):
     learner = learned(method, backbone, "bf16")
     parts = [part.state()[0] for part in learner.parts().values()]
-    floats = {key: value for part in parts for key, value in part.items() if value.is_floating_point()}
-    floats = {key: value for key, value in floats.items() if not key.startswith("snapshots.features")}  # halves always
+    floats = {
+        key: value for part in parts for key, value in part.items() if value.is_floating_point()
+    }
+    floats = {
+        key: value for key, value in floats.items() if not key.startswith("snapshots.features")
+    }  # halves always
     assert {value.dtype for value in floats.values()} <= {torch.float32, torch.float64}
     whole = learned(method, backbone, "fp32").model.flat
     assert not torch.equal(learner.model.flat, whole)

@@ -1,4 +1,6 @@
-"""The random numbers that a user's network draws, of the processor and of an accelerator that is played."""
+"""The random numbers that a user's network draws, of the processor and of an accelerator that is
+played.
+"""
 
 import torch
 

@@ -1,8 +1,9 @@
 """Two ranks give what one process gives, for every method.
 
-The narrow ResNet is compared in double precision: in single precision it is a chaotic system, in which a change of its first
-weights by 6e-8 of their size, less than one rounding, has grown to .02 (ER) to .5 (MDMT-R) after these 22 steps, with one
-process as with two. In double precision the two agree to some 1e-9.
+The narrow ResNet is compared in double precision: in single precision it is a chaotic system, in
+which a change of its first weights by 6e-8 of their size, less than one rounding, has grown to .02
+(ER) to .5 (MDMT-R) after these 22 steps, with one process as with two. In double precision the two
+agree to some 1e-9.
 """
 
 import copy
@@ -21,9 +22,12 @@ from support.helpers import mistake, small_stream
 from support.ranks import on_ranks
 
 SETTINGS = {
-    "ewc": {"window": 2}, "rwalk": {"window": 2}, "pi": {"strength": 0.1}, "mas": {"strength": 1e-4},
+    "ewc": {"window": 2},
+    "rwalk": {"window": 2},
+    "pi": {"strength": 0.1},
+    "mas": {"strength": 1e-4},
     "mer": {"replay": 1},
-}  # fmt: skip
+}
 
 
 @contextmanager
@@ -42,7 +46,9 @@ def learn(name, stream, backbone, batch=7, **more):
         arguments["reference_batch"] = 9
     reservoir = METHODS[name].policy == "Reservoir"
     memory = mdmt.memory.Reservoir(20) if reservoir else mdmt.memory.Ring(4)
-    learner = mdmt.Learner(backbone, METHODS[name](**arguments), memory=memory, lr=0.01, batch=batch, **more)
+    learner = mdmt.Learner(
+        backbone, METHODS[name](**arguments), memory=memory, lr=0.01, batch=batch, **more
+    )
     learner.run(stream)
     return learner
 
@@ -52,7 +58,9 @@ def digits(kind):
         return small_stream("permuted-digits", tasks=2, train=71, test=11)
     stream = small_stream("split-digits", tasks=2, train=71, test=3)
     tasks = [
-        mdmt.Task(task.name, *small_images(task.train), test=small_images(task.test), classes=range(2))
+        mdmt.Task(
+            task.name, *small_images(task.train), test=small_images(task.test), classes=range(2)
+        )
         for task in stream
     ]
     return dataclasses.replace(stream, tasks=tasks)
@@ -100,7 +108,9 @@ def near(tensors, others, tolerance):
 
 
 def differences(one, several, tolerance):
-    """What is not as it should be of a run by one process and by several ranks; empty where all is well."""
+    """What is not as it should be of a run by one process and by several ranks; empty where all is
+    well.
+    """
     wrong = []
     first = several[0]
     (stored, state), (first_stored, first_state) = one["memory"], first["memory"]
@@ -110,12 +120,17 @@ def differences(one, several, tolerance):
         wrong.append("memory")
     elif not near(stored.values(), first_stored.values(), tolerance):
         wrong.append("representations")
-    if not near([one["weights"], *one["statistics"]], [first["weights"], *first["statistics"]], tolerance):
+    if not near(
+        [one["weights"], *one["statistics"]], [first["weights"], *first["statistics"]], tolerance
+    ):
         wrong.append(f"weights, by {(one['weights'] - first['weights']).abs().max():.1e}")
     if one["measured"] != first["measured"]:
         wrong.append("record")
     for other in several[1:]:
-        if not all(map(torch.equal, held(first), held(other))) or first["memory"][1] != other["memory"][1]:
+        if (
+            not all(map(torch.equal, held(first), held(other)))
+            or first["memory"][1] != other["memory"][1]
+        ):
             wrong.append("ranks differ")
     return wrong
 
@@ -131,7 +146,8 @@ def check(kinds, names, folder):
     alone = learn_all(kinds, names)
     tolerance = {"resnet": 1e-6, "mlp": 1e-5}
     found = {
-        key: differences(one, [answer[key] for answer in answers], tolerance[key[0]]) for key, one in alone.items()
+        key: differences(one, [answer[key] for answer in answers], tolerance[key[0]])
+        for key, one in alone.items()
     }
     assert {key: wrong for key, wrong in found.items() if wrong} == {}
 
@@ -146,7 +162,9 @@ def test_some_methods_on_two_ranks(tmp_path):
 
 
 def test_batches_with_fewer_samples_than_ranks(tmp_path):
-    """Mini-batches of 2 on three ranks, beside memory batches of 9; and 7, which three do not divide."""
+    """Mini-batches of 2 on three ranks, beside memory batches of 9; and 7, which three do not
+    divide.
+    """
 
     def work():
         stream = small_stream("permuted-digits", tasks=2, train=11, test=5)
@@ -158,7 +176,9 @@ def test_batches_with_fewer_samples_than_ranks(tmp_path):
 
 
 def test_batch_norm_over_ranks_is_that_of_the_whole_batch(tmp_path):
-    """Values far from 0 too, where sums of squares would lose the variance; two ranks with 2 and 3 of five samples."""
+    """Values far from 0 too, where sums of squares would lose the variance; two ranks with 2 and 3
+    of five samples.
+    """
     generator = torch.Generator().manual_seed(3)
     x, slopes = torch.rand(2, 5, 3, 2, 2, generator=generator)
     x += 100
@@ -167,7 +187,11 @@ def test_batch_norm_over_ranks_is_that_of_the_whole_batch(tmp_path):
     def work():
         inputs = x.clone().requires_grad_()
         out = norm(inputs)
-        return out.detach(), *torch.autograd.grad((out * slopes).sum(), [inputs, norm.weight]), norm.running_var
+        return (
+            out.detach(),
+            *torch.autograd.grad((out * slopes).sum(), [inputs, norm.weight]),
+            norm.running_var,
+        )
 
     def in_parts():
         inputs = x.clone().requires_grad_()
@@ -187,20 +211,34 @@ class Noisy(torch.nn.Module):
     def __init__(self, *more):
         super().__init__()
         torch.manual_seed(0)
-        self.layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 6), *more, torch.nn.ReLU())
+        self.layers = torch.nn.Sequential(
+            torch.nn.Flatten(), torch.nn.Linear(784, 6), *more, torch.nn.ReLU()
+        )
 
     def forward(self, x):
         return self.layers(x)
 
 
 def test_a_network_of_ones_own(tmp_path):
-    """Divided where it looks at each sample by itself; where not, each rank passes the whole batch. Always one result."""
+    """Divided where it looks at each sample by itself; where not, each rank passes the whole batch.
+    Always one result.
+    """
     stream = small_stream("permuted-digits", tasks=2, train=22, test=5)
-    kinds = {"plain": [], "batch norm": [torch.nn.BatchNorm1d(6)], "dropout": [torch.nn.Dropout(0.5)]}
+    kinds = {
+        "plain": [],
+        "batch norm": [torch.nn.BatchNorm1d(6)],
+        "dropout": [torch.nn.Dropout(0.5)],
+    }
 
     def work():
-        learners = {kind: learn("er", stream, Noisy(*layers)) for kind, layers in copy.deepcopy(kinds).items()}
-        return {kind: (essence(learner), learner.model.is_repeated) for kind, learner in learners.items()}
+        learners = {
+            kind: learn("er", stream, Noisy(*layers))
+            for kind, layers in copy.deepcopy(kinds).items()
+        }
+        return {
+            kind: (essence(learner), learner.model.is_repeated)
+            for kind, learner in learners.items()
+        }
 
     answers = on_ranks(2, work, tmp_path)
     for kind, (one, _) in work().items():
@@ -209,7 +247,9 @@ def test_a_network_of_ones_own(tmp_path):
 
 
 def test_what_ranks_say_to_each_other(tmp_path):
-    """One that fails takes the others along, with its reason; a stop that one is asked for is one of all."""
+    """One that fails takes the others along, with its reason; a stop that one is asked for is one
+    of all.
+    """
 
     def refuse(number):
         if ranks.rank() == number:
@@ -234,7 +274,12 @@ def test_what_ranks_say_to_each_other(tmp_path):
 
 
 def test_alone_it_is_its_own_first_rank():
-    assert (ranks.rank(), ranks.size(), ranks.first(lambda: 3), ranks.any_of(True)) == (0, 1, 3, True)
+    assert (ranks.rank(), ranks.size(), ranks.first(lambda: 3), ranks.any_of(True)) == (
+        0,
+        1,
+        3,
+        True,
+    )
     assert ranks.together(lambda: 4) == 4
     assert divided.share(7) == slice(0, 7)
 
@@ -242,9 +287,18 @@ def test_alone_it_is_its_own_first_rank():
 @pytest.mark.parametrize(
     ("environment", "line"),
     [
-        ({"RANK": "1"}, "RANK in the environment without WORLD_SIZE, MASTER_ADDR, MASTER_PORT: start"),
-        ({"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "RANK=2 and WORLD_SIZE=2 in"),
-        ({"RANK": "x", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "RANK=x and WORLD_SIZE=2 in"),
+        (
+            {"RANK": "1"},
+            "RANK in the environment without WORLD_SIZE, MASTER_ADDR, MASTER_PORT: start",
+        ),
+        (
+            {"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
+            "RANK=2 and WORLD_SIZE=2 in",
+        ),
+        (
+            {"RANK": "x", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
+            "RANK=x and WORLD_SIZE=2 in",
+        ),
     ],
 )
 def test_an_environment_that_does_not_fit_is_one_line(environment, line, monkeypatch):

@@ -7,7 +7,9 @@ from mdmt.runs.record import commit
 
 def git(folder, *arguments):
     who = ["-c", "user.name=someone", "-c", "user.email=someone@example.org"]
-    done = subprocess.run(["git", "-C", folder, *who, *arguments], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", "-C", folder, *who, *arguments], check=True, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 

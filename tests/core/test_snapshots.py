@@ -27,7 +27,10 @@ def test_first_middle_and_last_task():
     assert {n for n in names if n.startswith("head.0")} == {f"head.0.{i}" for i in range(5)}
     assert {"head", "head_of_class", "labels.0", "labels.2", "labels.4"} < names
     last = learner.features(stream[4].view(stream[4].test.inputs))
-    shown = learner.recorder.snapshots["features.4.4"].float() * learner.recorder.snapshots["lengths.4.4"][:, None]
+    shown = (
+        learner.recorder.snapshots["features.4.4"].float()
+        * learner.recorder.snapshots["lengths.4.4"][:, None]
+    )
     assert torch.allclose(shown, last, rtol=2e-3, atol=2e-3 * float(last.max()))
     assert torch.equal(learner.recorder.snapshots["head"], learner.model.head.detach())
     rows = learner.tasks[0].rows
@@ -52,7 +55,9 @@ def test_they_lie_in_the_run_folder_and_are_small(tmp_path):
 
 
 def test_the_largest_published_stream_stays_under_five_megabytes(tmp_path):
-    """As many tasks, features and outputs as Split AWA has, and more test examples than are followed."""
+    """As many tasks, features and outputs as Split AWA has, and more test examples than are
+    followed.
+    """
     generator = torch.Generator().manual_seed(1)
     tasks = []
     for k in range(17):
@@ -63,6 +68,8 @@ def test_the_largest_published_stream_stays_under_five_megabytes(tmp_path):
     snapshots = learner.recorder.snapshots
     assert snapshots["head"].shape == (850, 513)
     assert sum(name.startswith("features.") for name in snapshots) == 17 + 2 + 1
-    assert {len(value) for name, value in snapshots.items() if name.startswith("features.")} == {100}
+    assert {len(value) for name, value in snapshots.items() if name.startswith("features.")} == {
+        100
+    }
     save_file(snapshots, tmp_path / "snapshots")
     assert 3_000_000 < (tmp_path / "snapshots").stat().st_size < 5_000_000

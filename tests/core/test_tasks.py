@@ -31,7 +31,12 @@ def test_inputs_stay_what_they_are():
         (X, [0, 1, 7, 0], {"classes": [0, 1]}, "label 7 is not one of the classes"),
         (X, [0, 1], {}, "shape (4, 3) for 2 labels"),
         (X[0], [0, 1, 0], {}, "shape (3,) for 3 labels"),
-        (np.where(np.arange(12).reshape(4, 3) == 7, np.nan, 0.0), [0, 1, 0, 1], {}, "example 2 has NaN"),
+        (
+            np.where(np.arange(12).reshape(4, 3) == 7, np.nan, 0.0),
+            [0, 1, 0, 1],
+            {},
+            "example 2 has NaN",
+        ),
         (X.astype(int), [0, 1, 0, 1], {}, "must be uint8"),
         (X, [0, 1, 0, 1], {"classes": [0, 1, 1]}, "listed twice"),
         (X, np.array([0, 1, 7, 0]), {"classes": [0, 1]}, "label 7 is not one of the classes"),
@@ -39,7 +44,12 @@ def test_inputs_stay_what_they_are():
         (X, [[0], [1], [0], [1]], {}, "a label is neither a number nor a name"),
         (X, torch.zeros(0, dtype=torch.int64), {}, "task 'a' is empty"),
         (X, [0, 1, 0, 1], {"test": (X, [0, 1, 2, 0])}, "test examples: label 2 is not one"),
-        (X, [0, 1, 0, 1], {"test": (X[:, :2], [0, 1, 1, 0])}, "training inputs have shape (3,), test inputs (2,)"),
+        (
+            X,
+            [0, 1, 0, 1],
+            {"test": (X[:, :2], [0, 1, 1, 0])},
+            "training inputs have shape (3,), test inputs (2,)",
+        ),
     ],
 )
 def test_mistakes_are_named(x, y, more, message):
@@ -88,11 +98,19 @@ def test_labels_are_the_same_however_they_are_given():
 
 def test_rows_are_read_when_they_are_asked_for():
     base = torch.arange(40, dtype=torch.uint8).view(10, 4)
-    task = Task("a", RowView(base, torch.tensor([9, 0, 5])), [1, 0, 1], test=(RowView(base, torch.tensor([2])), [0]))
+    task = Task(
+        "a",
+        RowView(base, torch.tensor([9, 0, 5])),
+        [1, 0, 1],
+        test=(RowView(base, torch.tensor([2])), [0]),
+    )
     assert task.train.inputs.shape == (3, 4)
     assert task.train.inputs[torch.tensor([1, 0])].tolist() == [[0, 1, 2, 3], [36, 37, 38, 39]]
     some = task.train.subset(torch.tensor([2]))
-    assert (some.inputs[torch.tensor([0])].tolist(), some.labels.tolist()) == ([[20, 21, 22, 23]], [1])
+    assert (some.inputs[torch.tensor([0])].tolist(), some.labels.tolist()) == (
+        [[20, 21, 22, 23]],
+        [1],
+    )
     assert some.inputs.base.data_ptr() == base.data_ptr()
     with pytest.raises(ValueError, match="shape \\(3, 4\\) for 2 labels"):
         Task("a", RowView(base, torch.tensor([9, 0, 5])), [1, 0])

@@ -25,7 +25,9 @@ def zip_member(name, mode):
 
 def encrypted(content):
     """A zip whose entries say that they are encrypted, in the list at its end."""
-    return content.replace(b"PK\x01\x02\x14\x03\x14\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01\x00")
+    return content.replace(
+        b"PK\x01\x02\x14\x03\x14\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01\x00"
+    )
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,9 @@ def test_a_subset_of_permuted_digits_is_balanced_and_drawn_as_elsewhere():
     assert not torch.equal(other[0].train.inputs, stream[0].train.inputs)
     apart = benchmarks.make("permuted-digits", 1234, subset=100, cross_validation=True)
     assert apart.reduced == {"cross_validation": True, "subset": 100}
-    few = benchmarks.make("permuted-digits", 1234, tasks=1, subset=3)  # not an example of every class
+    few = benchmarks.make(
+        "permuted-digits", 1234, tasks=1, subset=3
+    )  # not an example of every class
     assert (len(few[0].train), few.outputs) == (3, 10)
 
 
@@ -85,7 +87,18 @@ def test_a_subset_that_is_no_number_of_examples(benchmark):
 
 @pytest.mark.parametrize("benchmark", ["permuted-digits", "split-digits"])
 def test_a_subset_through_the_command_line(benchmark, tmp_path, capsys):
-    command = ["run", benchmark, "--method", "van", "--tasks", "2", "--out", str(tmp_path), "--json", "--quiet"]
+    command = [
+        "run",
+        benchmark,
+        "--method",
+        "van",
+        "--tasks",
+        "2",
+        "--out",
+        str(tmp_path),
+        "--json",
+        "--quiet",
+    ]
     assert main([*command, "--subset", "100"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["reduced"] == {"tasks": 2, "subset": 100}
@@ -99,7 +112,18 @@ def test_a_subset_through_the_command_line(benchmark, tmp_path, capsys):
 
 
 def test_tuning_takes_a_subset_of_the_embedded_digits(tmp_path, capsys):
-    command = ["tune", "permuted-digits", "--method", "van", "--grid", "lr=0.1", "--tasks", "2", "--subset", "100"]
+    command = [
+        "tune",
+        "permuted-digits",
+        "--method",
+        "van",
+        "--grid",
+        "lr=0.1",
+        "--tasks",
+        "2",
+        "--subset",
+        "100",
+    ]
     assert main([*command, "--seeds", "1", "--out", str(tmp_path), "--json", "--quiet"]) == 0
     result = json.loads(capsys.readouterr().out)
     records = [json.loads(path.read_text()) for path in tmp_path.rglob("record.json")]
@@ -109,7 +133,9 @@ def test_tuning_takes_a_subset_of_the_embedded_digits(tmp_path, capsys):
 
 def test_the_embedded_digits_take_no_data_folder(tmp_path, capsys):
     assert main(["run", "split-digits", "--data", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "mdmt: split-digits comes with the package: it takes no --data\n"
+    assert (
+        capsys.readouterr().err == "mdmt: split-digits comes with the package: it takes no --data\n"
+    )
 
 
 def test_without_the_extra(monkeypatch):

@@ -1,4 +1,6 @@
-"""Data sets fetched from a real server on this machine that misbehaves; nothing half-done remains."""
+"""Data sets fetched from a real server on this machine that misbehaves; nothing half-done
+remains.
+"""
 
 import hashlib
 import resource
@@ -54,7 +56,10 @@ def test_a_broken_connection_goes_on_where_it_broke(name, tmp_path, publish, ser
     first, data = next(iter(given.items()))
     half = len(data) // 2
     line = fails(name, tmp_path, server)
-    assert f"the connection broke after {half} of {len(data)} bytes; run the same command again to continue" in line
+    assert (
+        f"the connection broke after {half} of {len(data)} bytes; run the same command again to"
+        " continue" in line
+    )
     assert left(tmp_path) == [f".{name}.fetch/{first}.part"]
     fetch(name, tmp_path, base=server.url)
     assert server.asked[1] == (first, f"bytes={half}-")
@@ -85,10 +90,14 @@ def test_a_part_that_cannot_be_continued_is_dropped(tmp_path, publish, server):
             path.rmdir() if path.is_dir() else path.unlink()
 
 
-def test_where_the_size_is_not_known_a_full_part_starts_anew(tmp_path, publish, server, monkeypatch):
+def test_where_the_size_is_not_known_a_full_part_starts_anew(
+    tmp_path, publish, server, monkeypatch
+):
     publish("awa2")
     source = SOURCES["awa2"]
-    monkeypatch.setitem(SOURCES, "awa2", replace(source, files=(replace(source.files[0], exact=False),)))
+    monkeypatch.setitem(
+        SOURCES, "awa2", replace(source, files=(replace(source.files[0], exact=False),))
+    )
     old = tmp_path / ".awa2.fetch" / f"{source.files[0].name}.part"
     old.parent.mkdir()
     old.write_bytes(b"j" * source.files[0].size)
@@ -106,7 +115,10 @@ def test_where_the_size_is_not_known_a_full_part_starts_anew(tmp_path, publish, 
         ("nothing, no length", "the server sent nothing"),
         ("other bytes", "is not the published file (md5"),
         (("to", "ftp://example.org/x"), "is refused: data is fetched over https only"),
-        (("to", "http://example.org/x"), "http://example.org/x is refused: data is fetched over https only"),
+        (
+            ("to", "http://example.org/x"),
+            "http://example.org/x is refused: data is fetched over https only",
+        ),
         (("to", "file:///etc/passwd"), "not https"),
     ],
 )
@@ -136,7 +148,8 @@ def test_nobody_answers(tmp_path, publish, server):
 
 
 @pytest.mark.parametrize(
-    "base", ["http://example.org/", "ftp://127.0.0.1/", "file:///tmp", "http://127.0.0.1.example.org"]
+    "base",
+    ["http://example.org/", "ftp://127.0.0.1/", "file:///tmp", "http://127.0.0.1.example.org"],
 )
 def test_only_https_or_this_machine(base, tmp_path):
     with pytest.raises(ValueError, match="data is fetched over https only"):
@@ -179,7 +192,9 @@ def test_a_full_disk_while_unpacking_keeps_the_download(tmp_path, publish, serve
         raise OSError(28, "No space left on device", "somewhere")
 
     monkeypatch.setattr(archives, "_write", full)
-    assert "somewhere: the disk is full: free some space and try again" in fails("cub", tmp_path, server)
+    assert "somewhere: the disk is full: free some space and try again" in fails(
+        "cub", tmp_path, server
+    )
     assert left(tmp_path) == [".cub.fetch/CUB_200_2011.tgz"]
     monkeypatch.setattr(archives, "_write", real)
     fetch("cub", tmp_path, base=server.url)
@@ -212,7 +227,10 @@ def test_two_that_unpack_at_once(tmp_path, publish):
     ((file, data),) = publish("cub").items()
     (tmp_path / file).write_bytes(data)
     found = []
-    threads = [threading.Thread(target=lambda: found.append(ensure_unpacked("cub", tmp_path))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: found.append(ensure_unpacked("cub", tmp_path)))
+        for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -233,7 +251,11 @@ def test_ctrl_c_is_one_line(tmp_path, publish, server, capsys, monkeypatch):
 
 def test_imagenet_weights_are_fetched_once_and_verified(server, tmp_path, monkeypatch):
     content = b"weights" * 100
-    file = replace(fetch_module.IMAGENET_RESNET18, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+    file = replace(
+        fetch_module.IMAGENET_RESNET18,
+        size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
     monkeypatch.setattr(fetch_module, "IMAGENET_RESNET18", file)
     server.files[file.name] = b"others!" * 100
     with pytest.raises(ValueError, match="is not the published file"):

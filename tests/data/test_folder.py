@@ -28,7 +28,10 @@ def fill(place, tasks=("a birds", "b fish"), count=10):
     for t, task in enumerate(tasks):
         for c in range(2):
             for i in range(count):
-                picture(place / task / f"kind {c}" / f"{i:02d}.{('jpg', 'png', 'JPEG')[i % 3]}", 20 + 90 * c + 10 * t)
+                picture(
+                    place / task / f"kind {c}" / f"{i:02d}.{('jpg', 'png', 'JPEG')[i % 3]}",
+                    20 + 90 * c + 10 * t,
+                )
     return place
 
 
@@ -144,7 +147,9 @@ def test_mistakes_are_named_with_their_path(place):
 def test_mistakes_with_train_and_test(place):
     picture(place / "t" / "train" / "owl" / "0.png")
     picture(place / "t" / "test" / "kite" / "0.png")
-    assert f"{place / 't' / 'test' / 'kite'} is a class without training images" in mistake(folder, 1, data=place)
+    assert f"{place / 't' / 'test' / 'kite'} is a class without training images" in mistake(
+        folder, 1, data=place
+    )
     picture(place / "t" / "train" / "kite" / "0.png")
     assert len(folder(1, data=place)[0].test) == 1
     extra = picture(place / "t" / "val" / "kite" / "0.png").parent.parent
@@ -175,7 +180,10 @@ def test_every_policy_keeps_as_many_examples(place):
     per_class = kept("mdmt-r")["per_class"]
     assert kept("er") == {"policy": "Reservoir", "size": 5 * per_class}
     assert kept("mer", tasks=1) == {"policy": "Reservoir", "size": 2 * per_class}
-    assert kept("gem", settings={"policy": "Reservoir", "memory": 2}) == {"policy": "Reservoir", "size": 10}
+    assert kept("gem", settings={"policy": "Reservoir", "memory": 2}) == {
+        "policy": "Reservoir",
+        "size": 10,
+    }
     assert "missing" in mistake(resolve, "folder", "er", data=str(place / "none"))
 
 
@@ -224,7 +232,9 @@ def test_broken_images_are_passed_over(place):
     for _ in range(2):  # decoded, then read from the cache
         stream = folder(1, data=place, image_size=8, skip_broken=True)
         assert sum(len(task.train) + len(task.test) for task in stream) == 37
-        assert all(stream[0].train.inputs[torch.arange(len(stream[0].train))].flatten(1).amax(1) > 0)
+        assert all(
+            stream[0].train.inputs[torch.arange(len(stream[0].train))].flatten(1).amax(1) > 0
+        )
         assert stream.notes == (f"3 broken images passed over: {', '.join(map(str, broken))}",)
     assert "3 images cannot be read" in mistake(folder, 1, data=place, image_size=8)
 

@@ -22,7 +22,13 @@ def some(folder, count, size=(12, 9)):
 
 def test_images_are_decoded_once(tmp_path, monkeypatch):
     paths, done = some(tmp_path / "in", 100), []
-    made = load_images(paths, 6, cache=tmp_path / "cache", progress=lambda n, total: done.append((n, total)), workers=3)
+    made = load_images(
+        paths,
+        6,
+        cache=tmp_path / "cache",
+        progress=lambda n, total: done.append((n, total)),
+        workers=3,
+    )
     assert (made.pixels.shape, made.pixels.dtype, made.enlarged) == ((100, 3, 6, 6), torch.uint8, 0)
     assert made.pixels[:, 0, 0, 0].tolist() == list(range(100))  # in the order given
     assert made.pixels[7, :, 5, 5].tolist() == [7, 248, 7]
@@ -97,7 +103,8 @@ def test_two_at_once_do_the_work_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(images, "decode", slow)
     threads = [
-        threading.Thread(target=load_images, args=(paths, 6), kwargs={"cache": tmp_path / "c"}) for _ in range(3)
+        threading.Thread(target=load_images, args=(paths, 6), kwargs={"cache": tmp_path / "c"})
+        for _ in range(3)
     ]
     for thread in threads:
         thread.start()
@@ -141,7 +148,9 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path, monkeypatch):
     """No more than a few pieces are decoded ahead of what is written."""
     one, written, ahead = picture(tmp_path / "a.png"), [0], []
     decoded = []
-    monkeypatch.setattr(images, "decode", lambda path, size: (decoded.append(1), decode(path, size))[1])
+    monkeypatch.setattr(
+        images, "decode", lambda path, size: (decoded.append(1), decode(path, size))[1]
+    )
 
     def progress(done, total):
         written[0] = done
@@ -158,7 +167,9 @@ def test_sizes_are_checked(tmp_path):
 
 
 def test_resizing_is_antialiased(tmp_path):
-    """As the docs say: single black and white pixels become grey, where four neighbours would not."""
+    """As the docs say: single black and white pixels become grey, where four neighbours would
+    not.
+    """
     board = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)
     Image.fromarray(board).save(tmp_path / "board.png")
     pixels = load_images([tmp_path / "board.png"], 7, cache=tmp_path / "cache").pixels

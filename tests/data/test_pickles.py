@@ -35,7 +35,9 @@ def test_a_pickle_that_runs_code_does_not(protocol, tmp_path, publish, server):
 
 @pytest.mark.parametrize("protocol", range(2, 6))
 def test_plain_pickles_are_read(protocol, tmp_path):
-    arrays = [np.arange(6, dtype=d).reshape(2, 3) for d in ("u1", "<i8", ">f4")] + [np.asfortranarray(np.eye(3, 4))]
+    arrays = [np.arange(6, dtype=d).reshape(2, 3) for d in ("u1", "<i8", ">f4")] + [
+        np.asfortranarray(np.eye(3, 4))
+    ]
     content = {"a": arrays, "t": (1, 2.5, None, True, "text"), "same": arrays[0]}
     if protocol > 2:
         content["b"] = b"bytes"
@@ -52,7 +54,9 @@ def test_plain_pickles_are_read(protocol, tmp_path):
         assert type(mine) is np.ndarray
         assert mine.dtype == theirs.dtype
         np.testing.assert_array_equal(mine, theirs)
-    assert {k: v for k, v in found.items() if k in "tb"} == {k: v for k, v in content.items() if k in "tb"}
+    assert {k: v for k, v in found.items() if k in "tb"} == {
+        k: v for k, v in content.items() if k in "tb"
+    }
     assert found["same"] is found["a"][0]
 
 
@@ -60,8 +64,9 @@ def _python2(array):
     return (
         b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01K\x02K\x03\x86"
         b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89U\x06"
-        + array.tobytes() + b"tb."
-    )  # fmt: skip
+        + array.tobytes()
+        + b"tb."
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +81,9 @@ def _python2(array):
 )  # fmt: skip
 def test_other_pickles_are_refused(content, tmp_path):
     (tmp_path / "p").write_bytes(content)
-    with pytest.raises(ValueError, match=r"p is damaged or unsafe: only arrays and plain values are read"):
+    with pytest.raises(
+        ValueError, match=r"p is damaged or unsafe: only arrays and plain values are read"
+    ):
         read_pickle(tmp_path / "p")
 
 
@@ -93,9 +100,15 @@ def test_a_pickle_that_holds_itself_or_doubles(tmp_path):
 
 
 def test_the_pickle_of_python_2_and_an_old_numpy(tmp_path):
-    """As published: byte strings are the text of Python 2, and numpy's function has its old name."""
+    """As published: byte strings are the text of Python 2, and numpy's function has its old
+    name.
+    """
     kind = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
     state = b"(K\x01K\x02\x85" + kind + b"\x89U\x02\x07\x09t"
-    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R" + state + b"b"
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+        + state
+        + b"b"
+    )
     (tmp_path / "old").write_bytes(b"\x80\x02}U\x04data" + array + b"s.")
     assert read_pickle(tmp_path / "old")[b"data"].tolist() == [7, 9]

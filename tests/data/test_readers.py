@@ -16,10 +16,57 @@ from support.formats import write_awa, write_cifar, write_cub, write_mnist
 from support.helpers import mistake
 
 AWA2 = (  # images of each class of Animals with Attributes 2, in the order of its classes.txt
-    1046, 852, 291, 193, 549, 747, 1645, 1033, 174, 500, 188, 100, 877, 684, 720, 704, 291, 709, 1038, 872, 728, 664,
-    1420, 988, 728, 779, 1200, 696, 1088, 383, 1202, 589, 567, 310, 272, 758, 895, 1170, 874, 1344, 630, 713, 1019, 185,
-    868, 1028, 215, 512, 1338, 946,
-)  # fmt: skip
+    1046,
+    852,
+    291,
+    193,
+    549,
+    747,
+    1645,
+    1033,
+    174,
+    500,
+    188,
+    100,
+    877,
+    684,
+    720,
+    704,
+    291,
+    709,
+    1038,
+    872,
+    728,
+    664,
+    1420,
+    988,
+    728,
+    779,
+    1200,
+    696,
+    1088,
+    383,
+    1202,
+    589,
+    567,
+    310,
+    272,
+    758,
+    895,
+    1170,
+    874,
+    1344,
+    630,
+    713,
+    1019,
+    185,
+    868,
+    1028,
+    215,
+    512,
+    1338,
+    946,
+)
 
 
 # MNIST
@@ -29,28 +76,43 @@ AWA2 = (  # images of each class of Animals with Attributes 2, in the order of i
 def test_mnist(tmp_path, packed):
     mnist = read_mnist(write_mnist(tmp_path, packed=packed))
     images = mnist.train.images
-    assert (images.shape, images.dtype, mnist.test.images.shape) == ((30, 28, 28), torch.uint8, (20, 28, 28))
+    assert (images.shape, images.dtype, mnist.test.images.shape) == (
+        (30, 28, 28),
+        torch.uint8,
+        (20, 28, 28),
+    )
     assert mnist.train.labels.tolist() == [i % 10 for i in range(30)]
     assert mnist.test.labels.dtype == torch.int64
-    assert images[0].flatten().tolist() == np.random.RandomState(0).randint(0, 256, (30, 28, 28))[0].ravel().tolist()
+    assert (
+        images[0].flatten().tolist()
+        == np.random.RandomState(0).randint(0, 256, (30, 28, 28))[0].ravel().tolist()
+    )
 
 
 def test_damaged_mnist_is_named(tmp_path):
     write_mnist(tmp_path)
-    labels, pictures = tmp_path / "train-labels-idx1-ubyte.gz", tmp_path / "train-images-idx3-ubyte.gz"
+    labels, pictures = (
+        tmp_path / "train-labels-idx1-ubyte.gz",
+        tmp_path / "train-images-idx3-ubyte.gz",
+    )
     good = pictures.read_bytes()
     for damage in (good[:-100], good[:40] + b"\0\0\0\0\0\0" + good[46:], b"", b"\x1f\x8b"):
         pictures.write_bytes(damage)
         assert f"{pictures} is damaged" in mistake(read_mnist, tmp_path)
     pictures.write_bytes(gzip.compress(gzip.decompress(good)[:-1]))
-    assert f"{pictures} is damaged: 23520 bytes of data expected, 23519 found" in mistake(read_mnist, tmp_path)
-    pictures.write_bytes(labels.read_bytes())
-    assert f"{pictures} is damaged: an idx file of 3 dimensions begins with the number 2051" in mistake(
+    assert f"{pictures} is damaged: 23520 bytes of data expected, 23519 found" in mistake(
         read_mnist, tmp_path
+    )
+    pictures.write_bytes(labels.read_bytes())
+    assert (
+        f"{pictures} is damaged: an idx file of 3 dimensions begins with the number 2051"
+        in mistake(read_mnist, tmp_path)
     )
     pictures.write_bytes(good)
     labels.write_bytes(gzip.compress(struct.pack(">II", 2049, 3) + b"\0\1\2"))
-    assert f"{pictures} holds 30 images, but {labels.name} 3 labels" in mistake(read_mnist, tmp_path)
+    assert f"{pictures} holds 30 images, but {labels.name} 3 labels" in mistake(
+        read_mnist, tmp_path
+    )
     labels.unlink()
     assert f"{labels} is missing" in mistake(read_mnist, tmp_path)
 
@@ -66,7 +128,9 @@ def test_cifar(tmp_path):
     assert torch.bincount(cifar.train.labels).tolist() == [3] * 100
     assert sorted(cifar.test.labels.tolist()) == list(range(100))
     raw = pickle.loads((tmp_path / "train").read_bytes())[b"data"]
-    assert images[5, 1].flatten().tolist() == raw[5, 1024:2048].tolist()  # red, then green, then blue
+    assert (
+        images[5, 1].flatten().tolist() == raw[5, 1024:2048].tolist()
+    )  # red, then green, then blue
 
 
 class Evil:
@@ -81,7 +145,10 @@ def test_a_pickle_cannot_run_code(tmp_path):
     write_cifar(tmp_path)
     (tmp_path / "train").write_bytes(pickle.dumps({b"data": Evil(tmp_path / "made")}))
     message = mistake(read_cifar100, tmp_path)
-    assert f"{tmp_path / 'train'} is damaged or unsafe: only arrays and plain values are read (posix.mkdir)" in message
+    assert (
+        f"{tmp_path / 'train'} is damaged or unsafe: only arrays and plain values are read"
+        " (posix.mkdir)" in message
+    )
     assert not (tmp_path / "made").exists()
     for name in ("loads", "load", "fromfile"):
         (tmp_path / "train").write_bytes(f"cnumpy\n{name}\n.".encode())
@@ -145,10 +212,14 @@ def test_awa_is_cut_as_published(tmp_path):
     listed = read_awa2(write_awa(tmp_path, classes=3))
     assert len(listed.paths) == 3 * 17  # 14 to train, 3 unused, 3 to test
     assert listed.labels[listed.train].bincount().tolist() == [14] * 3
-    assert [p.name for p in listed.paths[:17]] == [f"animal+0_{10001 + i}.jpg" for i in (*range(14), 17, 18, 19)]
+    assert [p.name for p in listed.paths[:17]] == [
+        f"animal+0_{10001 + i}.jpg" for i in (*range(14), 17, 18, 19)
+    ]
     assert listed.test.tolist() == [14, 15, 16, 31, 32, 33, 48, 49, 50]
     assert listed.classes == ["animal+0", "animal+1", "animal+2"]
-    assert [p.name for p in listed.validation[:3]] == [f"animal+0_{10001 + i}.jpg" for i in (14, 15, 16)]
+    assert [p.name for p in listed.validation[:3]] == [
+        f"animal+0_{10001 + i}.jpg" for i in (14, 15, 16)
+    ]
     assert len(listed.validation) == 9
     (tmp_path / "classes.txt").write_text("1\tunicorn\n")
     assert "unicorn is missing" in mistake(read_awa2, tmp_path)

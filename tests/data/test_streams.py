@@ -1,4 +1,6 @@
-"""The published streams: class orders, sizes, normalisation, and that nothing reduced passes for the whole."""
+"""The published streams: class orders, sizes, normalisation, and that nothing reduced passes for
+the whole.
+"""
 
 import os
 from pathlib import Path
@@ -16,7 +18,8 @@ from support.formats import write_awa, write_cifar, write_cub, write_mnist
 
 REAL = os.environ.get("MDMT_DATA", "")
 real = pytest.mark.skipif(
-    not Path(REAL or "?").is_dir(), reason="the published data is not here: $MDMT_DATA names its folder"
+    not Path(REAL or "?").is_dir(),
+    reason="the published data is not here: $MDMT_DATA names its folder",
 )
 
 
@@ -35,7 +38,9 @@ def test_class_orders_are_the_published_ones():
     assert split_awa.class_order(1234)[0] == [43, 22, 15, 20, 17]
 
 
-@pytest.mark.parametrize(("module", "pool", "held_out"), [(split_cifar, (15, 100), 15), (split_cub, (30, 200), 30)])
+@pytest.mark.parametrize(
+    ("module", "pool", "held_out"), [(split_cifar, (15, 100), 15), (split_cub, (30, 200), 30)]
+)
 def test_every_class_is_used_once(module, pool, held_out):
     order = module.class_order(1236)
     assert len(order) == 17
@@ -49,7 +54,9 @@ def test_awa_draws_each_task_anew():
     order = split_awa.class_order(1234)
     assert [len(set(task)) for task in order] == [5] * 17
     assert {c for task in order for c in task} <= set(range(15, 50))
-    assert {c for task in split_awa.class_order(1234, cross_validation=True) for c in task} <= set(range(15))
+    assert {c for task in split_awa.class_order(1234, cross_validation=True) for c in task} <= set(
+        range(15)
+    )
 
 
 def test_orders_of_pixels():
@@ -67,7 +74,9 @@ def test_orders_of_pixels():
 def test_permuted_mnist(tmp_path):
     write_mnist(tmp_path / "mnist", 5040, 30)
     stream = permuted_mnist(1234, data=tmp_path)
-    assert [(len(t.train), len(t.test)) for t in stream] == [(40, 30)] * 17  # the first 5,000 are left out
+    assert [(len(t.train), len(t.test)) for t in stream] == [
+        (40, 30)
+    ] * 17  # the first 5,000 are left out
     assert (stream.outputs, stream.evaluate, stream.heads, stream.scale, stream.mean) == (
         10,
         "all",
@@ -76,7 +85,9 @@ def test_permuted_mnist(tmp_path):
         None,
     )
     assert len({t.train.inputs.data_ptr() for t in stream}) == 1
-    assert [t.view.order.tolist() for t in stream] == [o.tolist() for o in pixel_orders(1234, 0, 17)]
+    assert [t.view.order.tolist() for t in stream] == [
+        o.tolist() for o in pixel_orders(1234, 0, 17)
+    ]
     assert [t.name for t in stream][:2] == ["permutation 1", "permutation 2"]
     assert stream.reduced == {"images": "substitute images"}
     apart = permuted_mnist(1234, data=tmp_path / "mnist", cross_validation=True)
@@ -95,12 +106,21 @@ def test_split_cifar(tmp_path):
     stream = split_cifar.split_cifar(1234, data=tmp_path)
     assert [t.classes for t in stream] == [tuple(c) for c in split_cifar.class_order(1234)]
     assert [(len(t.train), len(t.test)) for t in stream] == [(15, 5)] * 17
-    assert (stream.outputs, stream.heads, stream.scale, stream.evaluate) == (100, "per-task", 1 / 255, "seen")
+    assert (stream.outputs, stream.heads, stream.scale, stream.evaluate) == (
+        100,
+        "per-task",
+        1 / 255,
+        "seen",
+    )
     whole = read_cifar100(tmp_path / "cifar-100-python").train
     assert torch.allclose(stream.mean, whole.images.double().mean(0).float() / 255)
     task = stream[3]
-    for label, row in zip(task.train.labels.tolist(), task.train.inputs[torch.arange(15)], strict=True):
-        assert any(torch.equal(row, image) for image in whole.images[whole.labels == task.classes[label]])
+    for label, row in zip(
+        task.train.labels.tolist(), task.train.inputs[torch.arange(15)], strict=True
+    ):
+        assert any(
+            torch.equal(row, image) for image in whole.images[whole.labels == task.classes[label]]
+        )
     apart = split_cifar.split_cifar(1234, 2, data=tmp_path, cross_validation=True)
     assert [set(t.classes) < set(range(15)) for t in apart] == [True, True]
     assert len(split_cifar.split_cifar(1234, 1, data=tmp_path, subset=7)[0].train) == 7
@@ -112,7 +132,9 @@ def test_split_cub(tmp_path):
     assert stream[0].classes == tuple(split_cub.class_order(1234)[0])
     assert [(len(t.train), len(t.test)) for t in stream] == [(20, 10)] * 2
     assert stream[0].train.inputs.shape == (20, 3, 8, 8)
-    red = stream[0].test.inputs[torch.arange(10)][:, 0].float().mean((1, 2))  # an image's red is its class
+    red = (
+        stream[0].test.inputs[torch.arange(10)][:, 0].float().mean((1, 2))
+    )  # an image's red is its class
     named = torch.tensor(stream[0].classes)[stream[0].test.labels]
     assert (red - named).abs().max() < 3
     assert (stream.outputs, stream.scale, stream.per_class) == (200, 1.0, False)
@@ -133,7 +155,9 @@ def test_split_awa_shares_a_class_over_its_tasks(tmp_path):
     for c in set(flat):
         rows = [row for label, row in used if label == c]
         whole = listed.train[listed.labels[listed.train] == c].tolist()
-        assert rows == whole[: len(whole) // flat.count(c) * flat.count(c)]  # consecutive, in order, none twice
+        assert (
+            rows == whole[: len(whole) // flat.count(c) * flat.count(c)]
+        )  # consecutive, in order, none twice
     assert [len(t.test) for t in stream] == [15] * 17
     assert (stream.outputs, stream.per_class) == (850, True)
     assert stream.reduced == {"image_size": 8, "images": "substitute images"}
@@ -149,7 +173,9 @@ def test_a_stream_is_learned_from_the_map(tmp_path, monkeypatch):
         raise AssertionError("a step decoded an image")
 
     monkeypatch.setattr("PIL.Image.open", refuse)
-    learner = mdmt.Learner(mdmt.backbones.reduced_resnet18(width=2), memory=mdmt.memory.AtTaskEnd(per_class=2), lr=0.01)
+    learner = mdmt.Learner(
+        mdmt.backbones.reduced_resnet18(width=2), memory=mdmt.memory.AtTaskEnd(per_class=2), lr=0.01
+    )
     record = learner.run(stream)
     assert [t["classes"] for t in record.tasks] == split_awa.class_order(1234)[:2]
     assert 0 <= record.accuracy[1][0] <= 1
@@ -158,7 +184,10 @@ def test_a_stream_is_learned_from_the_map(tmp_path, monkeypatch):
 def test_mistakes_are_named(tmp_path):
     for call, message in (
         (lambda: permuted_mnist(1, data=tmp_path), "mnist is not in"),
-        (lambda: split_cifar.split_cifar(1, 18, data=tmp_path), "tasks=18: split-cifar takes 1 to 17"),
+        (
+            lambda: split_cifar.split_cifar(1, 18, data=tmp_path),
+            "tasks=18: split-cifar takes 1 to 17",
+        ),
         (lambda: split_cub.split_cub(1, 0, data=tmp_path), "tasks=0"),
         (lambda: permuted_mnist(1, data=write_mnist(tmp_path / "mnist"), subset=0), "subset=0"),
         (lambda: split_awa.split_awa(1, data=write_awa(tmp_path, 3)), "lists 3 classes"),

@@ -86,7 +86,9 @@ def drop_an_animal(folder):
 
 
 def empty_an_animal_for_validation(folder):
-    (folder / "Animals_with_Attributes2" / "JPEGImages" / "bear" / "bear_10008.jpg").write_bytes(b"")
+    (folder / "Animals_with_Attributes2" / "JPEGImages" / "bear" / "bear_10008.jpg").write_bytes(
+        b""
+    )
 
 
 def name_an_animal_twice(folder):
@@ -111,7 +113,9 @@ def thin_mnist(folder):
 
 
 def unname_cifar(folder):
-    (folder / "cifar-100-python" / "meta").write_bytes(pickle.dumps({b"fine_label_names": [b"cat", b"cat"]}))
+    (folder / "cifar-100-python" / "meta").write_bytes(
+        pickle.dumps({b"fine_label_names": [b"cat", b"cat"]})
+    )
 
 
 def lose_meta(folder):
@@ -137,7 +141,11 @@ def thin_cifar(folder):
         ("awa2", drop_an_animal, "JPEGImages: 19 images instead of 20"),
         ("awa2", empty_an_animal_for_validation, "JPEGImages/bear/bear_10008.jpg is empty"),
         ("awa2", name_an_animal_twice, "classes.txt: 1 class instead of 2"),
-        ("mnist", widen_mnist, "train-images-idx3-ubyte.gz holds images of 28 x 29 pixels; MNIST has 28 x 28"),
+        (
+            "mnist",
+            widen_mnist,
+            "train-images-idx3-ubyte.gz holds images of 28 x 29 pixels; MNIST has 28 x 28",
+        ),
         ("mnist", relabel_mnist, "mnist, train: the labels are not 0 to 1, each used"),
         ("mnist", thin_mnist, "mnist, test: 3 images instead of 4"),
         ("cifar100", unname_cifar, "meta: 1 class name instead of 2"),
@@ -148,16 +156,25 @@ def thin_cifar(folder):
         (
             "cub",
             lengthen_cub,
-            "image_class_labels.txt does not list the images of images.txt: it has 10 lines, images.txt has 11",
+            (
+                "image_class_labels.txt does not list the images of images.txt: it has 10 lines,"
+                " images.txt has 11"
+            ),
         ),
         ("cub", unsplit_cub, "train_test_split.txt: 5 training images instead of 6"),
         ("awa2", empty_awa2, "JPEGImages/bear has no images"),
-        ("mnist", shorten_mnist, "t10k-labels-idx1-ubyte.gz is damaged: 4 bytes of data expected, 3 found"),
+        (
+            "mnist",
+            shorten_mnist,
+            "t10k-labels-idx1-ubyte.gz is damaged: 4 bytes of data expected, 3 found",
+        ),
         (
             "mnist",
             swap_mnist,
-            "train-labels-idx1-ubyte.gz is damaged: "
-            "an idx file of 1 dimension begins with the number 2049, this one with 2051",
+            (
+                "train-labels-idx1-ubyte.gz is damaged: "
+                "an idx file of 1 dimension begins with the number 2049, this one with 2051"
+            ),
         ),
         ("mnist", behead_mnist, "train-images-idx3-ubyte.gz is damaged: it has no idx header"),
         ("mnist", cut_mnist, "train-images-idx3-ubyte.gz is damaged"),
@@ -183,7 +200,10 @@ def test_right_structure_other_bytes(tmp_path, publish, server, capsys):
     picture = tmp_path / "Animals_with_Attributes2" / "JPEGImages" / "bear" / "bear_10003.jpg"
     picture.write_bytes(b"another")
     assert main(["data", "verify", "awa2", "--data", str(tmp_path)]) == 0
-    assert "awa2: structure right, bytes differ (Animals_with_Attributes2/JPEGImages/bear" in capsys.readouterr().out
+    assert (
+        "awa2: structure right, bytes differ (Animals_with_Attributes2/JPEGImages/bear"
+        in capsys.readouterr().out
+    )
     (tmp_path / "AwA2-data.zip").unlink()
     assert verify("awa2", tmp_path).comparison.verdict == "not compared"
 
@@ -196,32 +216,42 @@ def test_a_resized_copy(tmp_path, publish, server):
     (tmp_path / "CUB_200_2011.tgz").unlink()
     for path in (tmp_path / "CUB_200_2011" / "images").glob("*/*.jpg"):
         Image.new("RGB", (32, 32)).save(path)
-    assert verify("cub", tmp_path).line == (
-        "cub: structure right, bytes differ (the images are a copy resized to 32x32 pixels)"
+    assert (
+        verify("cub", tmp_path).line
+        == "cub: structure right, bytes differ (the images are a copy resized to 32x32 pixels)"
     )
 
 
 def test_mnist_packed_anew(tmp_path, publish, server, monkeypatch):
     given = publish("mnist")
-    sums = {name.removesuffix(".gz"): hashlib.md5(gzip.decompress(data)).hexdigest() for name, data in given.items()}
+    sums = {
+        name.removesuffix(".gz"): hashlib.md5(gzip.decompress(data)).hexdigest()
+        for name, data in given.items()
+    }
     monkeypatch.setitem(SOURCES, "mnist", replace(SOURCES["mnist"], part_md5=sums))
     fetch("mnist", tmp_path, base=server.url)
-    assert verify("mnist", tmp_path).line == (
-        "mnist: structure right, bytes are the published ones (by the md5 of each file)"
+    assert (
+        verify("mnist", tmp_path).line
+        == "mnist: structure right, bytes are the published ones (by the md5 of each file)"
     )
     path = tmp_path / "mnist" / "train-labels-idx1-ubyte.gz"
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), 1, mtime=9))
-    assert verify("mnist", tmp_path).comparison.reason.endswith("once unpacked; the .gz files were repacked")
+    assert verify("mnist", tmp_path).comparison.reason.endswith(
+        "once unpacked; the .gz files were repacked"
+    )
 
 
 def test_substitutes_are_named(tmp_path, publish, server, capsys):
     publish("awa2")
     fetch("awa2", tmp_path, base=server.url)
     assert substitute_note(locate("awa2", tmp_path)) is None
-    (tmp_path / "Animals_with_Attributes2" / sources.SUBSTITUTE).write_text("These are not\nthe AWA2 images.\n")
+    (tmp_path / "Animals_with_Attributes2" / sources.SUBSTITUTE).write_text(
+        "These are not\nthe AWA2 images.\n"
+    )
     assert substitute_note(locate("awa2", tmp_path)) == "These are not the AWA2 images."
-    assert verify("awa2", tmp_path).line == (
-        "awa2: structure right, bytes differ (substitute images: These are not the AWA2 images.)"
+    assert (
+        verify("awa2", tmp_path).line
+        == "awa2: structure right, bytes differ (substitute images: These are not the AWA2 images.)"
     )
     empty_awa2(tmp_path)
     assert main(["data", "verify", "awa2", "--data", str(tmp_path)]) == 2

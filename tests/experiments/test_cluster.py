@@ -1,4 +1,6 @@
-"""Runs on a real Ray cluster of two nodes on this machine, and what is refused before any run starts."""
+"""Runs on a real Ray cluster of two nodes on this machine, and what is refused before any run
+starts.
+"""
 
 import os
 import signal
@@ -30,7 +32,10 @@ def address():
 
 def configs():
     methods = ("van", "er[reference_batch=8]", "a-gem[reference_batch=8]")
-    return [[resolve("permuted-digits", m, seed=s, tasks=3, subset=300) for s in (1, 2)] for m in methods]
+    return [
+        [resolve("permuted-digits", m, seed=s, tasks=3, subset=300) for s in (1, 2)]
+        for m in methods
+    ]
 
 
 def process_of(name):
@@ -47,7 +52,9 @@ def process_of(name):
 
 @pytest.mark.long
 @pytest.mark.xdist_group("ray")
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"
+)
 def test_six_runs_one_of_whose_processes_is_killed(address, tmp_path):
     from mdmt.experiments.cluster import Cluster
 
@@ -82,14 +89,35 @@ def test_six_runs_one_of_whose_processes_is_killed(address, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.xdist_group("ray")
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"
+)
 def test_a_folder_that_the_machines_do_not_see(address, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Path, "touch", lambda *_: None)  # what is written here is not there
     out = str(tmp_path / "runs")
-    assert main(["compare", "--methods", "van", "--tasks", "2", "--cluster", address, "--out", out, "--quiet"]) == 2
+    assert (
+        main(
+            [
+                "compare",
+                "--methods",
+                "van",
+                "--tasks",
+                "2",
+                "--cluster",
+                address,
+                "--out",
+                out,
+                "--quiet",
+            ]
+        )
+        == 2
+    )
     told = capsys.readouterr().err
     assert told.count("\n") == 1
-    assert f"does not see {tmp_path / 'runs'}: choose a folder with --out that all machines share" in told
+    assert (
+        f"does not see {tmp_path / 'runs'}: choose a folder with --out that all machines share"
+        in told
+    )
     assert not list((tmp_path / "runs").glob("*"))
 
 
@@ -104,7 +132,16 @@ def test_a_cluster_that_does_not_answer(address, told, tmp_path, capsys):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         place = address.format(closed=unused.getsockname()[1])
-    command = ["compare", "--methods", "van", "--tasks", "2", "--out", str(tmp_path / "runs"), "--quiet"]
+    command = [
+        "compare",
+        "--methods",
+        "van",
+        "--tasks",
+        "2",
+        "--out",
+        str(tmp_path / "runs"),
+        "--quiet",
+    ]
     assert main([*command, "--cluster", place]) == 2
     error = capsys.readouterr().err
     assert told in error
@@ -115,7 +152,11 @@ def test_a_cluster_that_does_not_answer(address, told, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("says", "told"), [(None, "nobody answers there (timed out)"), (b"HTTP/1.1 400", "what answers there is not Ray")]
+    ("says", "told"),
+    [
+        (None, "nobody answers there (timed out)"),
+        (b"HTTP/1.1 400", "what answers there is not Ray"),
+    ],
 )
 def test_something_else_listens_there(says, told, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("mdmt.experiments.cluster.ANSWER", 0.3)
@@ -135,7 +176,21 @@ def test_something_else_listens_there(says, told, tmp_path, monkeypatch, capsys)
         place = f"127.0.0.1:{other.getsockname()[1]}"
         out = tmp_path / "runs"
         assert (
-            main(["compare", "--methods", "van", "--tasks", "2", "--out", str(out), "--cluster", place, "--quiet"]) == 2
+            main(
+                [
+                    "compare",
+                    "--methods",
+                    "van",
+                    "--tasks",
+                    "2",
+                    "--out",
+                    str(out),
+                    "--cluster",
+                    place,
+                    "--quiet",
+                ]
+            )
+            == 2
         )
         talk.join()
     error = capsys.readouterr().err

@@ -45,7 +45,10 @@ def wide(monkeypatch):
 
 
 def compare(out, capsys, *more, methods="van,er", code=0):
-    assert main(["compare", "permuted-digits", "--methods", methods, "--out", out, *SMALL, *more]) == code
+    assert (
+        main(["compare", "permuted-digits", "--methods", methods, "--out", out, *SMALL, *more])
+        == code
+    )
     return capsys.readouterr()
 
 
@@ -54,14 +57,32 @@ def test_json_rows_are_in_the_order_asked_and_failures_are_listed(out, capsys):
     assert err == ""
     found = json.loads(printed)
     assert set(found) == {"rows", "failed"}
-    assert [row["label"] for row in found["rows"]] == ["van", "er[reference_batch=8]"]  # only er has that setting
-    assert [(f["label"], f["seed"]) for f in found["failed"]] == [("van[lr=1e30]", 1234), ("van[lr=1e30]", 1235)]
-    assert all("step 1: the loss is not finite" in f["reason"] and "\n" not in f["reason"] for f in found["failed"])
+    assert [row["label"] for row in found["rows"]] == [
+        "van",
+        "er[reference_batch=8]",
+    ]  # only er has that setting
+    assert [(f["label"], f["seed"]) for f in found["failed"]] == [
+        ("van[lr=1e30]", 1234),
+        ("van[lr=1e30]", 1235),
+    ]
+    assert all(
+        "step 1: the loss is not finite" in f["reason"] and "\n" not in f["reason"]
+        for f in found["failed"]
+    )
     for row in found["rows"]:
         assert list(row) == [
-            "benchmark", "method", "label", "reading", "seeds", "reduced", "metrics", "published", "runs", "seconds",
+            "benchmark",
+            "method",
+            "label",
+            "reading",
+            "seeds",
+            "reduced",
+            "metrics",
+            "published",
+            "runs",
+            "seconds",
             "memory_bytes",
-        ]  # fmt: skip
+        ]
         assert row["seeds"] == [1234, 1235]
         assert row["published"] is None
         assert len(row["runs"]) == 2
@@ -77,7 +98,23 @@ def test_json_rows_are_in_the_order_asked_and_failures_are_listed(out, capsys):
 
 def test_a_sweep_gives_what_run_gives(out, tmp_path, capsys):
     rows = json.loads(compare(out, capsys, "--json").out)["rows"]
-    assert main(["run", "--method", "van", "--tasks", "2", "--seeds", "2", "--out", str(tmp_path), "--json"]) == 0
+    assert (
+        main(
+            [
+                "run",
+                "--method",
+                "van",
+                "--tasks",
+                "2",
+                "--seeds",
+                "2",
+                "--out",
+                str(tmp_path),
+                "--json",
+            ]
+        )
+        == 0
+    )
     alone = json.loads(capsys.readouterr().out)
     cost = {"seconds", "memory_bytes"}
     assert {key: value for key, value in rows[0].items() if key not in {"runs"} | cost} == {
@@ -97,20 +134,29 @@ def test_differences_are_paired_by_seed(out, capsys):
         assert found == {"mean": fmean(by_hand), "std": pstdev(by_hand), "runs": by_hand}
     printed = compare(out, capsys, "--against", "er").out
     assert "difference to er[reference_batch=8], paired by seed" in printed
-    assert f"{100 * van['differences']['A_T']['mean']:+.2f} ± {100 * van['differences']['A_T']['std']:.2f}" in printed
+    assert (
+        f"{100 * van['differences']['A_T']['mean']:+.2f} ±"
+        f" {100 * van['differences']['A_T']['std']:.2f}" in printed
+    )
 
 
 def test_differences_to_a_row_that_failed_are_missed_aloud(out, capsys):
     printed, err = compare(out, capsys, "--against", "van[lr=1e30]", methods="er,van[lr=1e30]")
     assert "difference to" not in printed
-    assert err.endswith("mdmt: no differences: van[lr=1e30], which --against names, has no finished run\n")
+    assert err.endswith(
+        "mdmt: no differences: van[lr=1e30], which --against names, has no finished run\n"
+    )
 
 
 def test_differences_use_the_seeds_that_both_rows_have():
     def row(label, seeds, runs):
-        return some_row(label=label, seeds=seeds, metrics={"A_T": comparison.mean_std(runs), "F_T": None})
+        return some_row(
+            label=label, seeds=seeds, metrics={"A_T": comparison.mean_std(runs), "F_T": None}
+        )
 
-    found = comparison.differences(row("a", [1, 2, 3], [0.5, 0.75, 1.0]), row("b", [3, 1], [0.25, 0.25])).to_json()
+    found = comparison.differences(
+        row("a", [1, 2, 3], [0.5, 0.75, 1.0]), row("b", [3, 1], [0.25, 0.25])
+    ).to_json()
     expected = {"mean": 0.5, "std": 0.25, "runs": [0.25, 0.75]}
     assert found == {"against": "b", "seeds": [1, 3], "A_T": expected, "F_T": None}
 
@@ -137,23 +183,41 @@ def test_the_table_and_the_lines_while_it_runs(out, tmp_path, capsys):
     assert lines[2].split() == ["method", "A_T", "(%)", *METRICS[1:], "(%)", "seconds", "memory"]
     assert [line.split()[0] for line in lines[3:]] == ["van", "er[reference_batch=8]"]
     assert re.sub(r"mdmt: 4 of 4 runs were read from .*; --fresh computes anew\n", "", err) == ""
-    arguments = ["compare", "--methods", "van,van[lr=1e30]", "--tasks", "1", "--seeds", "1", "--out", str(tmp_path)]
+    arguments = [
+        "compare",
+        "--methods",
+        "van,van[lr=1e30]",
+        "--tasks",
+        "1",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
     assert main(arguments) == 0
     err = capsys.readouterr().err
     assert "van, seed 1234: started\n" in err
     assert re.search(r"van, seed 1234: A_T \d+\.\d\d %, \d+\.\d s\n", err)
-    assert "\nmdmt: failed: van[lr=1e30], seed 1234: task 'permutation 1', step 1: the loss is not finite" in err
+    assert (
+        "\nmdmt: failed: van[lr=1e30], seed 1234: task 'permutation 1', step 1: the loss is not"
+        " finite" in err
+    )
 
 
 def test_a_narrow_screen_folds_the_label_and_keeps_the_numbers(out, capsys, monkeypatch):
-    for width, label in ((80, ["er[reference_batch=8] ", " "]), (77, ["er[ ", "reference_batch=8] "])):
+    for width, label in (
+        (80, ["er[reference_batch=8] ", " "]),
+        (77, ["er[ ", "reference_batch=8] "]),
+    ):
         monkeypatch.setenv("COLUMNS", str(width))
         lines = compare(out, capsys).out.splitlines()
         assert all(len(line) <= width for line in lines)
         (header,) = (line for line in lines if line.startswith("method"))
         assert header.split() == ["method", "A_T", "(%)", *METRICS[1:], "(%)", "seconds", "memory"]
         means, spreads = lines[-2:]
-        assert [line.startswith(start) for line, start in zip((means, spreads), label, strict=True)] == [True, True]
+        assert [
+            line.startswith(start) for line, start in zip((means, spreads), label, strict=True)
+        ] == [True, True]
         assert len(re.findall(r"\d+\.\d+", means)) == len(METRICS) + 1  # and the seconds
         assert len(re.findall(r"± \d+\.\d+", spreads)) == len(METRICS)
 
@@ -163,7 +227,9 @@ def test_columns_that_are_too_many_come_in_a_table_below():
     grid = tables.main_grid(published_rows())
     console.print(text.rich_table(grid, 60))
     printed = console.file.getvalue()
-    headings = [word for line in printed.splitlines() if line.startswith("method") for word in line.split()]
+    headings = [
+        word for line in printed.splitlines() if line.startswith("method") for word in line.split()
+    ]
     expected = " ".join(grid.columns[1:]).split()
     assert [word for word in headings if word != "method"] == expected
     numbers = {word for row in grid.rows for cell in row[1:] for word in cell.split()}
@@ -173,7 +239,8 @@ def test_columns_that_are_too_many_come_in_a_table_below():
 def test_markdown(out, capsys):
     text = compare(out, capsys, "--format", "markdown", "--against", "van").out
     tables_found = [
-        [line for line in part.splitlines() if line.startswith("|")] for part in text.split("difference to")
+        [line for line in part.splitlines() if line.startswith("|")]
+        for part in text.split("difference to")
     ]
     assert [len(lines) for lines in tables_found] == [4, 3]
     for lines in tables_found:
@@ -200,7 +267,9 @@ def test_latex(out, capsys):
 
 def test_csv_holds_fractions(out, capsys):
     rows = json.loads(compare(out, capsys, "--json", "--against", "van").out)["rows"]
-    lines = list(csv.DictReader(io.StringIO(compare(out, capsys, "--format", "csv", "--against", "van").out)))
+    lines = list(
+        csv.DictReader(io.StringIO(compare(out, capsys, "--format", "csv", "--against", "van").out))
+    )
     assert [line["label"] for line in lines] == ["van", "er[reference_batch=8]"]
     for row, line in zip(rows, lines, strict=True):
         assert float(line["A_T_mean"]) == row["metrics"]["A_T"]["mean"]
@@ -213,7 +282,9 @@ def test_csv_holds_fractions(out, capsys):
 
 def published_rows():
     """Rows as they would be after full runs of Split CIFAR."""
-    return [some_row(label=m, published=published("split-cifar", m)) for m in ("mas", "mer", "mdmt-r")]
+    return [
+        some_row(label=m, published=published("split-cifar", m)) for m in ("mas", "mer", "mdmt-r")
+    ]
 
 
 def test_the_published_value_stands_beside_ours():
@@ -225,18 +296,24 @@ def test_the_published_value_stands_beside_ours():
     assert lines[1][8] == "-"
     assert "\\* not in the paper's Table 1" in text.as_markdown(tables.blocks(rows))
     assert "$2.513 \\pm 0.330$*" in text.as_latex(tables.blocks(rows))
-    (line, *_) = csv.DictReader(io.StringIO(text.as_csv(tables.csv_lines(rows))))
+    line, *_ = csv.DictReader(io.StringIO(text.as_csv(tables.csv_lines(rows))))
     assert line["published_A_T_mean"] == "0.4235"
 
 
 def test_what_is_wrong_with_a_published_row_stands_below_every_table():
     rows = [
-        some_row(label=m, benchmark="split-cub", published=published("split-cub", m)) for m in ("van", "ewc", "rwalk")
+        some_row(label=m, benchmark="split-cub", published=published("split-cub", m))
+        for m in ("van", "ewc", "rwalk")
     ]
     rows.append(some_row(label="mer", published=published("split-cifar", "mer")))
     _, lines = tables.main_grid(rows)
     marked = [[cell.endswith("†") for cell in line[2:9:2]] for line in lines]
-    assert marked == [[False] * 4, [True] * 4, [True, True, True, False], [False, False, True, False]]
+    assert marked == [
+        [False] * 4,
+        [True] * 4,
+        [True, True, True, False],
+        [False, False, True, False],
+    ]
     notes = [
         "ewc: in the original program EWC does nothing on tasks this short",
         "rwalk: the notebook behind this row read the file of MAS; in the original",
@@ -254,7 +331,17 @@ def test_what_is_wrong_with_a_published_row_stands_below_every_table():
 
 
 def test_nothing_finished_is_exit_code_2(tmp_path, capsys):
-    arguments = ["compare", "--methods", "van[lr=1e30]", "--tasks", "1", "--seeds", "1", "--out", str(tmp_path)]
+    arguments = [
+        "compare",
+        "--methods",
+        "van[lr=1e30]",
+        "--tasks",
+        "1",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
     assert main([*arguments, "--json"]) == 2
     out, err = capsys.readouterr()
     assert json.loads(out)["rows"] == []
@@ -277,10 +364,16 @@ def test_nothing_finished_is_exit_code_2(tmp_path, capsys):
             ["--methods", "van,ewc", "--set", "scale=3"],
             "'scale' is unknown; these methods take augment, batch, epochs, heads",
         ),
-        (["--methods", "mdmt-r[scale=2],mdmt-r[scale=3],van", "--set", "scale=4"], "each has its own"),
+        (
+            ["--methods", "mdmt-r[scale=2],mdmt-r[scale=3],van", "--set", "scale=4"],
+            "each has its own",
+        ),
         (["--methods", "van,er", "--set", "reference_batch=-1"], "reference_batch=-1"),
         (["--methods", "van", "--against", "er"], "--against 'er' is not one row of van"),
-        (["--methods", "er[memory=1],er[memory=2]", "--against", "er"], "not one row of er[memory=1], er[memory=2]"),
+        (
+            ["--methods", "er[memory=1],er[memory=2]", "--against", "er"],
+            "not one row of er[memory=1], er[memory=2]",
+        ),
         (["--workers", "none"], "--workers none: must be auto or a whole number from 1"),
         (["--workers", "0"], "--workers 0"),
         (["--format", "pdf"], "--format pdf: must be one of table, markdown, latex, csv"),
@@ -301,8 +394,13 @@ def test_mistakes_are_one_line_and_exit_code_2(arguments, message, tmp_path, cap
 
 def test_help_loads_no_torch():
     for command in ("compare", "ablate"):
-        script = f"import sys; from mdmt.cli.app import main; main(['{command}', '--help']); sys.exit('torch' in sys.modules)"
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        script = (
+            f"import sys; from mdmt.cli.app import main; main(['{command}', '--help']);"
+            " sys.exit('torch' in sys.modules)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0
         assert "--against" in done.stdout
 
@@ -310,7 +408,9 @@ def test_help_loads_no_torch():
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_stops_the_workers(number, tmp_path):
     command = [*MDMT, "compare", "--methods", "gem", "--seeds", "2", "--workers", "2"]
-    with started([*command, "--out", str(tmp_path)], heeds_interrupts=number == signal.SIGINT) as process:
+    with started(
+        [*command, "--out", str(tmp_path)], heeds_interrupts=number == signal.SIGINT
+    ) as process:
         assert "started" in process.stderr.readline()
         assert "started" in process.stderr.readline()
         workers = children(process.pid, 2)
@@ -354,7 +454,9 @@ def test_a_worker_that_is_killed_is_a_failed_run_and_the_others_finish(tmp_path)
             victims.extend(children(os.getpid(), 1))
             os.kill(victims[-1], signal.SIGKILL)
 
-    outcomes: dict[str, Outcome] = {o.config.method: o for o in sweep(configs, tmp_path, 1, kill_the_first)}
+    outcomes: dict[str, Outcome] = {
+        o.config.method: o for o in sweep(configs, tmp_path, 1, kill_the_first)
+    }
     assert outcomes["gem"].record is None
     assert outcomes["gem"].reason == "its process was ended by SIGKILL (out of memory?)"
     assert outcomes["van"].record["finished"]
@@ -364,7 +466,9 @@ def children(pid, number):
     """So many worker processes of a process, as soon as they are there."""
 
     def workers():
-        found = [worker for server in offspring(pid) for worker in offspring(server)]  # they are forked by a server
+        found = [
+            worker for server in offspring(pid) for worker in offspring(server)
+        ]  # they are forked by a server
         return found if len(found) == number else None
 
     found = soon(workers)
@@ -375,7 +479,10 @@ def children(pid, number):
 def loads_torch(pid):
     """Whether this is the process that workers are forked from, while it loads torch."""
     about = Path(f"/proc/{pid}")
-    return "forkserver" in (about / "cmdline").read_text() and "libtorch" in (about / "maps").read_text()
+    return (
+        "forkserver" in (about / "cmdline").read_text()
+        and "libtorch" in (about / "maps").read_text()
+    )
 
 
 def test_the_number_of_workers():
@@ -386,7 +493,9 @@ def test_the_number_of_workers():
 
 def test_two_variants_that_name_the_same_run_share_it(tmp_path):
     usual = resolve("permuted-digits", "van").lr
-    configs = [resolve("permuted-digits", variant, tasks=1) for variant in ("van", f"van[lr={usual}]")]
+    configs = [
+        resolve("permuted-digits", variant, tasks=1) for variant in ("van", f"van[lr={usual}]")
+    ]
     outcomes = list(sweep(configs, tmp_path, 2))
     assert [o.config.label for o in outcomes] == ["van", f"van[lr={usual}]"]
     assert len(list(tmp_path.glob("*/*/*/*/record.json"))) == 1
@@ -414,7 +523,9 @@ def test_ablate_has_the_ten_rows_of_table_2(reduced, tmp_path, capsys):
     assert found["rows"][0]["label"] == "mdmt-r[competitors=own,distance=none,head=linear]"
     assert found["rows"][0]["differences"]["A_T"]["mean"] == pytest.approx(-0.9)
     beside = [row["published"] and row["published"]["A_T"]["mean"] for row in found["rows"]]
-    assert beside == ([row["A_T"]["mean"] for row in table("table2")["rows"]] if reduced is None else [None] * 10)
+    assert beside == (
+        [row["A_T"]["mean"] for row in table("table2")["rows"]] if reduced is None else [None] * 10
+    )
     assert main([*arguments, "--quiet"]) == 0
     assert ("68.64 ± 1.35" in capsys.readouterr().out) == (reduced is None)
     assert main([*arguments, "--set", "head=cosine"]) == 2
@@ -433,7 +544,14 @@ def test_the_reading_decides_on_the_distance_in_table_2(reading, distance):
 def test_compare_puts_table_1_beside_full_runs(tmp_path, capsys):
     for variant in ("a-gem", "mdmt-r", "mdmt-r[distance=none]"):
         finish(resolve("split-cifar", variant), tmp_path, 0.5)
-    arguments = ["compare", "split-cifar", "--methods", "a-gem,mdmt-r,mdmt-r[distance=none]", "--seeds", "1"]
+    arguments = [
+        "compare",
+        "split-cifar",
+        "--methods",
+        "a-gem,mdmt-r,mdmt-r[distance=none]",
+        "--seeds",
+        "1",
+    ]
     assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
     beside = [row["published"] for row in json.loads(capsys.readouterr().out)["rows"]]
     assert beside == [published("split-cifar", "a-gem"), published("split-cifar", "mdmt-r"), None]
@@ -444,12 +562,17 @@ def test_compare_puts_table_1_beside_full_runs(tmp_path, capsys):
 def test_a_shared_head_leaves_out_rows_of_table_2_that_cannot_differ(tmp_path, capsys):
     for variant in VARIANTS:
         run_folders.leave(tmp_path, variant, tasks=10)
-    assert main(["ablate", "permuted-digits", "--seeds", "1", "--out", str(tmp_path), "--json"]) == 0
+    assert (
+        main(["ablate", "permuted-digits", "--seeds", "1", "--out", str(tmp_path), "--json"]) == 0
+    )
     found, err = capsys.readouterr()
     labels = [row["label"] for row in json.loads(found)["rows"]]
     assert len(labels) == 7
     assert "mdmt-r[class_margin=0.01,distance=none,head=cosine,task_margin=0.1]" not in labels
-    assert "3 rows left out: they differ in the task margin alone, which one shared head does not have" in err
+    assert (
+        "3 rows left out: they differ in the task margin alone, which one shared head does not have"
+        in err
+    )
 
 
 def test_what_all_rows_share_stands_above_the_table_once():

@@ -14,7 +14,14 @@ import mdmt
 import mdmt.experiments.resolve as resolve_module
 from mdmt.cli import compare
 from mdmt.cli.app import main
-from mdmt.experiments.cost import AllocationPeak, AutogradPeak, PeakBytes, measure, published_cost, quick_before
+from mdmt.experiments.cost import (
+    AllocationPeak,
+    AutogradPeak,
+    PeakBytes,
+    measure,
+    published_cost,
+    quick_before,
+)
 from mdmt.experiments.resolve import resolve
 from mdmt.published import table
 from mdmt.report import text
@@ -42,7 +49,9 @@ def cost_of(method, tasks=3, **settings):
     """A method's cost on small tasks of the digits, with a narrow network."""
     arguments = {"memory": 2, **settings}
     config = resolve("permuted-digits", method, tasks=tasks, settings=arguments)
-    config = replace(config, backbone={"name": "mlp", "arguments": {"inputs": PIXELS, "width": WIDTH}})
+    config = replace(
+        config, backbone={"name": "mlp", "arguments": {"inputs": PIXELS, "width": WIDTH}}
+    )
     return measure(config, small_stream("permuted-digits", tasks=tasks, train=60, test=10), steps=2)
 
 
@@ -85,7 +94,9 @@ def test_buffers_are_those_a_method_declares(name):
 
 
 def test_an_optimiser_remembers_too():
-    assert cost_of("van", optimiser="Adam")["training"]["buffers"] == 2 * PARAMETERS + FLOAT  # and its count of steps
+    assert (
+        cost_of("van", optimiser="Adam")["training"]["buffers"] == 2 * PARAMETERS + FLOAT
+    )  # and its count of steps
 
 
 def test_the_memory_is_full_and_representations_are_counted():
@@ -109,7 +120,10 @@ def test_gem_holds_a_gradient_for_each_past_task():
 
 def test_measuring_leaves_a_method_its_own_steps():
     found = [cost_of("mer", replay=n, batch=1)["training"] for n in (0, 3)]
-    assert [f["vectors"] // PARAMETERS for f in found] == [3, 3]  # two copies of the weights and a gradient
+    assert [f["vectors"] // PARAMETERS for f in found] == [
+        3,
+        3,
+    ]  # two copies of the weights and a gradient
 
 
 def test_joint_is_measured_on_all_tasks_at_once():
@@ -145,13 +159,30 @@ def test_formulas_and_milliseconds_of_the_paper(method):
         "memory_testing": row["memory_testing"],
         "inference_ms": row["inference_ms"]["split-cifar"],
     }
-    assert published_cost(resolve("split-cifar", method, settings={"batch": 20}))["inference_ms"] is None
-    assert published_cost(resolve("split-cifar", method), is_reduced=True) == {**found, "inference_ms": None}
+    assert (
+        published_cost(resolve("split-cifar", method, settings={"batch": 20}))["inference_ms"]
+        is None
+    )
+    assert published_cost(resolve("split-cifar", method), is_reduced=True) == {
+        **found,
+        "inference_ms": None,
+    }
     assert published_cost(resolve("split-awa", method, image_size=96))["inference_ms"] is None
-    assert published_cost(resolve("permuted-digits", method))["memory_training"] == row["memory_training"]
+    assert (
+        published_cost(resolve("permuted-digits", method))["memory_training"]
+        == row["memory_training"]
+    )
 
 
-SMALL = ["permuted-digits", "--methods", "van,er,mdmt-r[distance=none]", "--tasks", "2", "--steps", "2"]
+SMALL = [
+    "permuted-digits",
+    "--methods",
+    "van,er,mdmt-r[distance=none]",
+    "--tasks",
+    "2",
+    "--steps",
+    "2",
+]
 REHEARSE = ["--set", "reference_batch=8", "--set", "memory=1"]
 
 
@@ -169,7 +200,15 @@ def test_json(capsys):
         "reduced": {"tasks": 2, "reference_batch": 8},
     }  # fmt: skip
     assert [row["method"] for row in found["rows"]] == ["van", "er", "mdmt-r"]
-    kinds = {"parameters", "buffers", "vectors", "memory", "representations", "activations", "total"}
+    kinds = {
+        "parameters",
+        "buffers",
+        "vectors",
+        "memory",
+        "representations",
+        "activations",
+        "total",
+    }
     for row in found["rows"]:
         assert set(row["training"]) == kinds
         assert set(row["inference"]) == {"parameters", "activations", "total"}
@@ -199,7 +238,17 @@ def test_published_milliseconds_stand_beside_the_whole_protocol_and_whose_they_a
     write_cifar(tmp_path / "cifar-100-python")
     if whole:
         monkeypatch.setattr(resolve_module, "reduced", lambda *_: None)
-    arguments = ["cost", "split-cifar", "--methods", "mega", "--tasks", "1", "--steps", "1", "--quiet"]
+    arguments = [
+        "cost",
+        "split-cifar",
+        "--methods",
+        "mega",
+        "--tasks",
+        "1",
+        "--steps",
+        "1",
+        "--quiet",
+    ]
     assert main([*arguments, "--data", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -216,8 +265,13 @@ def test_other_formats(capsys):
     assert latex.count(r"\begin{tabular}") == 3
     assert "$P+B*H$" in latex
     lines = list(csv.DictReader(io.StringIO(shown(capsys, "--format", "csv", "--quiet").out)))
-    assert [line["label"] for line in lines][:2] == ["van[memory=1]", "er[memory=1,reference_batch=8]"]
-    assert int(lines[0]["training_parameters"]) == FLOAT * (784 * 256 + 256 + 256 * 256 + 256 + 10 * 257)
+    assert [line["label"] for line in lines][:2] == [
+        "van[memory=1]",
+        "er[memory=1,reference_batch=8]",
+    ]
+    assert int(lines[0]["training_parameters"]) == FLOAT * (
+        784 * 256 + 256 + 256 * 256 + 256 + 10 * 257
+    )
     assert lines[1]["published_memory_training"] == ""
 
 
@@ -226,10 +280,16 @@ def test_other_formats(capsys):
     [
         (["cost", "--methods", "van,no-such"], "method 'no-such' is not one of joint, van"),
         (["cost", "no-such"], "benchmark 'no-such' is not one of"),
-        (["cost", "split-cifar", "--data", "nowhere"], "cifar100 is not in nowhere: run `mdmt data fetch cifar100`"),
+        (
+            ["cost", "split-cifar", "--data", "nowhere"],
+            "cifar100 is not in nowhere: run `mdmt data fetch cifar100`",
+        ),
         (["cost", "--format", "pdf"], "--format pdf: must be one of table, markdown, latex, csv"),
         (["cost", "--steps", "0"], "Invalid value for '--steps'"),
-        (["reproduce", "table3"], "No such command 'table3'; the commands are table1, table2, cost, fig3"),
+        (
+            ["reproduce", "table3"],
+            "No such command 'table3'; the commands are table1, table2, cost, fig3",
+        ),
         (["reproduce", "table1", "--data", "nowhere"], "cifar100 is not in nowhere"),
         (["reproduce", "table2", "--data", "nowhere"], "cifar100 is not in nowhere"),
         (["reproduce", "cost", "--data", "nowhere"], "cifar100 is not in nowhere"),
@@ -249,7 +309,11 @@ def test_mistakes_are_one_line_and_exit_code_2(arguments, message, tmp_path, cap
 
 def test_reproduce_is_the_command_of_that_name(capsys):
     assert main(["reproduce", "cost", *SMALL, *REHEARSE, "--json"]) == 0
-    assert [row["method"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["van", "er", "mdmt-r"]
+    assert [row["method"] for row in json.loads(capsys.readouterr().out)["rows"]] == [
+        "van",
+        "er",
+        "mdmt-r",
+    ]
 
 
 def test_reproduce_asks_for_what_was_published(monkeypatch):
@@ -257,20 +321,32 @@ def test_reproduce_asks_for_what_was_published(monkeypatch):
 
     def note(options, variants, *_, ablation=False):
         seeds = list(options.all_seeds)
-        asked.update(benchmark=options.benchmark, variants=len(variants), seeds=seeds, ablation=ablation)
+        asked.update(
+            benchmark=options.benchmark, variants=len(variants), seeds=seeds, ablation=ablation
+        )
 
     monkeypatch.setattr(compare, "_compare", note)
     for name, rows in (("table1", 12), ("table2", 10)):
         assert main(["reproduce", name]) == 0
         seeds = [1234, 1235, 1236, 1237, 1238]
-        assert asked == {"benchmark": "split-cifar", "variants": rows, "seeds": seeds, "ablation": name == "table2"}
+        assert asked == {
+            "benchmark": "split-cifar",
+            "variants": rows,
+            "seeds": seeds,
+            "ablation": name == "table2",
+        }
     assert main(["compare"]) == 0
     assert asked["benchmark"] == "permuted-digits"
 
 
 def test_help_loads_no_torch():
-    script = "import sys; from mdmt.cli.app import main; main(['reproduce', 'cost', '--help']); sys.exit('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    script = (
+        "import sys; from mdmt.cli.app import main; main(['reproduce', 'cost', '--help']);"
+        " sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0
     assert "split-cifar" in done.stdout
 
@@ -278,7 +354,9 @@ def test_help_loads_no_torch():
 def test_a_step_on_an_accelerator_is_timed_until_it_is_over(monkeypatch):
     monkeypatch.setattr("mdmt.inputs.device.free_bytes", lambda _: 2**40)
     with Elsewhere() as elsewhere:
-        learner = mdmt.Learner(mdmt.backbones.mlp(784, 4), quick_before(0, mdmt.VAN)(), device=str(DEVICE))
+        learner = mdmt.Learner(
+            mdmt.backbones.mlp(784, 4), quick_before(0, mdmt.VAN)(), device=str(DEVICE)
+        )
         usual = learner.method.step
         waits = []
 

@@ -21,7 +21,9 @@ from support.photos import photos
 def config(monkeypatch):
     """Two tasks of four steps each."""
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(mdmt.experiments.run, "stream_for", lambda config, **_: small_stream(tasks=config.tasks))
+    monkeypatch.setattr(
+        mdmt.experiments.run, "stream_for", lambda config, **_: small_stream(tasks=config.tasks)
+    )
     return resolve("split-digits", "van", tasks=2)
 
 
@@ -41,12 +43,18 @@ def written(config, out):
 def test_the_reason_stays_until_the_run_goes_on_and_changes_nothing_of_it(config, tmp_path, capsys):
     expected = run(config, tmp_path / "whole")
     out = tmp_path / "runs"
-    for step, error, reason in ((2, MemoryError(), "MemoryError"), (3, FloatingPointError("the loss\nis"), "the loss")):
+    for step, error, reason in (
+        (2, MemoryError(), "MemoryError"),
+        (3, FloatingPointError("the loss\nis"), "the loss"),
+    ):
         with pytest.raises(type(error)):
             run(config, out, every=1, on_step=fail_at(2, step, error))
         assert written(config, out) == {"reason": reason, "task": 2, "step": step}
     folder = folder_of(config, out)
-    assert read_run(RunFolder(folder)).reason == "failed: the loss; 1 of 2 tasks learned at its last checkpoint"
+    assert (
+        read_run(RunFolder(folder)).reason
+        == "failed: the loss; 1 of 2 tasks learned at its last checkpoint"
+    )
     assert main(["runs", "list", str(out)]) == 0
     listed = capsys.readouterr().out
     assert "failed: the loss\ncheckpoint at task 2, step " in listed
@@ -66,8 +74,15 @@ def test_a_run_that_fails_before_it_learns(config, tmp_path, monkeypatch, capsys
     monkeypatch.setattr(mdmt.experiments.run, "stream_for", broken)
     with pytest.raises(OSError, match="Input/output"):
         run(config, tmp_path)
-    assert written(config, tmp_path) == {"reason": "images.npy: Input/output error", "task": None, "step": None}
-    assert read_run(RunFolder(folder_of(config, tmp_path))).reason == "failed: images.npy: Input/output error"
+    assert written(config, tmp_path) == {
+        "reason": "images.npy: Input/output error",
+        "task": None,
+        "step": None,
+    }
+    assert (
+        read_run(RunFolder(folder_of(config, tmp_path))).reason
+        == "failed: images.npy: Input/output error"
+    )
     assert main(["runs", "list", str(tmp_path), "--json"]) == 0
     (about,) = json.loads(capsys.readouterr().out)["runs"]
     assert (about["state"], about["reason"]) == ("failed", "images.npy: Input/output error")

@@ -1,4 +1,6 @@
-"""A result belongs to its data: other images are another run, and a result that was read says so."""
+"""A result belongs to its data: other images are another run, and a result that was read says
+so.
+"""
 
 import json
 import os
@@ -24,7 +26,16 @@ def cache(tmp_path, monkeypatch):
 
 
 def learn(data, tmp_path, *more):
-    arguments = ["--method", "van", "--image-size", "8", "--set", "epochs=1", "--out", str(tmp_path / "runs")]
+    arguments = [
+        "--method",
+        "van",
+        "--image-size",
+        "8",
+        "--set",
+        "epochs=1",
+        "--out",
+        str(tmp_path / "runs"),
+    ]
     return main(["run", "folder", "--data", str(data), *arguments, *more])
 
 
@@ -65,7 +76,9 @@ def test_a_folder_that_is_not_there_is_refused_whatever_was_finished(tmp_path, c
     assert f"{place} is missing" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("benchmark", "write"), [("split-cub", write_cub), ("split-awa", write_awa)])
+@pytest.mark.parametrize(
+    ("benchmark", "write"), [("split-cub", write_cub), ("split-awa", write_awa)]
+)
 def test_substitutes_of_a_data_set_are_told_apart(benchmark, write, tmp_path, monkeypatch):
     monkeypatch.setenv("MDMT_DATA", str(tmp_path / "nothing"))
     published = resolve(benchmark, "van")
@@ -114,4 +127,6 @@ def test_a_comparison_says_how_many_runs_were_read(tmp_path, capsys):
     assert main([*arguments, "--methods", "van"]) == 0
     capsys.readouterr()
     assert main([*arguments, "--methods", "van,van[lr=0.02]"]) == 0
-    assert re.search(rf"mdmt: 1 of 2 runs was read from {tmp_path}, {WHEN}", capsys.readouterr().err)
+    assert re.search(
+        rf"mdmt: 1 of 2 runs was read from {tmp_path}, {WHEN}", capsys.readouterr().err
+    )

@@ -18,7 +18,9 @@ from support.helpers import small_stream
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The learner's clock, which moves by so many seconds whenever it is read: once before a step and once after it."""
+    """The learner's clock, which moves by so many seconds whenever it is read: once before a step
+    and once after it.
+    """
     state = SimpleNamespace(now=0.0, step=0.0)
 
     def read():
@@ -30,7 +32,9 @@ def clock(monkeypatch):
 
 
 def learned(clock, seconds, total=60):
-    """What was told of two tasks of 30 steps, and after which step, when a step takes so long in each task."""
+    """What was told of two tasks of 30 steps, and after which step, when a step takes so long in
+    each task.
+    """
     told = []
     stream = small_stream("permuted-digits", tasks=2, train=300, test=10)
     learner = mdmt.Learner(backbones.mlp(784, 4), mdmt.VAN(), heads="shared")
@@ -48,7 +52,9 @@ def learned(clock, seconds, total=60):
 def test_a_run_of_hours_is_told_once_and_early(clock):
     ((step, line),) = learned(clock, [1000.0, 1000.0])
     assert step == 2  # the first step is left out
-    assert line.startswith("it will take about 16 h; Ctrl-C leaves a checkpoint")  # 58 steps of 1000 s
+    assert line.startswith(
+        "it will take about 16 h; Ctrl-C leaves a checkpoint"
+    )  # 58 steps of 1000 s
 
 
 def test_twenty_steps_are_enough_where_they_are_quick(clock):
@@ -96,7 +102,18 @@ def damaged(out):
 
 def test_a_comparison_tells_of_a_damaged_checkpoint_however_quiet_it_is(tmp_path, capsys):
     damaged(tmp_path)
-    arguments = ["compare", "--methods", "van", "--tasks", "1", "--seeds", "1", "--out", str(tmp_path), "--json"]
+    arguments = [
+        "compare",
+        "--methods",
+        "van",
+        "--tasks",
+        "1",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path),
+        "--json",
+    ]
     assert main(arguments) == 0
     out, err = capsys.readouterr()
     assert len(json.loads(out)["rows"]) == 1

@@ -1,5 +1,7 @@
-"""A run folder that somebody else wrote, or that was changed by hand: no command crashes on it, leaves the folder it was
-given, imports what it names, or lets it speak to the terminal; its neighbours are still shown."""
+"""A run folder that somebody else wrote, or that was changed by hand: no command crashes on it,
+leaves the folder it was given, imports what it names, or lets it speak to the terminal; its
+neighbours are still shown.
+"""
 
 import json
 import os
@@ -17,34 +19,118 @@ from mdmt.experiments.run import run
 ESCAPE = "\x1b]0;owned\x07\x1b[2Jx\x9b31m\r\n\u202e"
 CHANGES = {
     "dropped": None,  # handled apart
-    "text": "x", "list": [1], "object": {"a": {}}, "null": None, "flag": True, "zero": 0, "negative": -1,
-    "huge": 10**30, "float": 1e308, "nan": float("nan"), "infinite": float("inf"), "path": "../../../evil",
-    "absolute": "OUTSIDE", "escape": ESCAPE, "long": "x" * 5000,
-}  # fmt: skip
+    "text": "x",
+    "list": [1],
+    "object": {"a": {}},
+    "null": None,
+    "flag": True,
+    "zero": 0,
+    "negative": -1,
+    "huge": 10**30,
+    "float": 1e308,
+    "nan": float("nan"),
+    "infinite": float("inf"),
+    "path": "../../../evil",
+    "absolute": "OUTSIDE",
+    "escape": ESCAPE,
+    "long": "x" * 5000,
+}
 KEYS = {}
 KEYS["config.json"] = (
-    "benchmark", "tasks", "heads", "method", "arguments", "memory", "backbone", "lr", "batch", "epochs", "optimiser",
-    "image_size", "subset", "weights", "weights_file", "data", "cross_validation", "source", "seed", "threads", "device",
+    "benchmark",
+    "tasks",
+    "heads",
+    "method",
+    "arguments",
+    "memory",
+    "backbone",
+    "lr",
+    "batch",
+    "epochs",
+    "optimiser",
+    "image_size",
+    "subset",
+    "weights",
+    "weights_file",
+    "data",
+    "cross_validation",
+    "source",
+    "seed",
+    "threads",
+    "device",
     "precision",
-    "label", "memory.policy", "memory.per_class", "backbone.name", "backbone.arguments", "backbone.arguments.width",
-    "backbone.arguments.inputs", "arguments.task_margin", "arguments.reading", "arguments.distance",
-)  # fmt: skip
+    "label",
+    "memory.policy",
+    "memory.per_class",
+    "backbone.name",
+    "backbone.arguments",
+    "backbone.arguments.width",
+    "backbone.arguments.inputs",
+    "arguments.task_margin",
+    "arguments.reading",
+    "arguments.distance",
+)
 KEYS["record.json"] = (
-    "accuracy", "accuracy_task_free", "curve", "drift", "tasks", "seconds", "steps", "memory_bytes", "buffer_bytes",
+    "accuracy",
+    "accuracy_task_free",
+    "curve",
+    "drift",
+    "tasks",
+    "seconds",
+    "steps",
+    "memory_bytes",
+    "buffer_bytes",
     "weights_sha256",
-    "metrics", "versions", "reduced", "finished", "metrics.A_T", "accuracy.0", "accuracy.0.0", "accuracy_task_free.1.0",
-    "curve.0", "curve.0.1", "drift.1.0", "tasks.0", "tasks.0.name", "tasks.0.classes", "tasks.0.train", "tasks.1.test",
-    "versions.torch", "reduced.tasks", "reduced.subset",
-)  # fmt: skip
+    "metrics",
+    "versions",
+    "reduced",
+    "finished",
+    "metrics.A_T",
+    "accuracy.0",
+    "accuracy.0.0",
+    "accuracy_task_free.1.0",
+    "curve.0",
+    "curve.0.1",
+    "drift.1.0",
+    "tasks.0",
+    "tasks.0.name",
+    "tasks.0.classes",
+    "tasks.0.train",
+    "tasks.1.test",
+    "versions.torch",
+    "reduced.tasks",
+    "reduced.subset",
+)
 KEYS["checkpoint/state.json"] = (
-    "format", "files", "files.steps", "files.steps.file", "files.steps.sha256", "state", "state.tasks", "state.open",
-    "state.done", "state.record", "state.record.accuracy", "state.record.accuracy.0", "state.record.accuracy.0.0",
-    "state.record.curve", "state.record.curve.0", "state.record.tasks", "state.record.tasks.0.name",
-    "state.record.seconds", "state.record.steps", "state.record.memory_bytes", "state.record.drift",
-)  # fmt: skip
+    "format",
+    "files",
+    "files.steps",
+    "files.steps.file",
+    "files.steps.sha256",
+    "state",
+    "state.tasks",
+    "state.open",
+    "state.done",
+    "state.record",
+    "state.record.accuracy",
+    "state.record.accuracy.0",
+    "state.record.accuracy.0.0",
+    "state.record.curve",
+    "state.record.curve.0",
+    "state.record.tasks",
+    "state.record.tasks.0.name",
+    "state.record.seconds",
+    "state.record.steps",
+    "state.record.memory_bytes",
+    "state.record.drift",
+)
 
 
-SETTINGS = {"mdmt-r": ("memory=1", "reference_batch=2"), "van": (), "er": ("memory=1", "reference_batch=2")}
+SETTINGS = {
+    "mdmt-r": ("memory=1", "reference_batch=2"),
+    "van": (),
+    "er": ("memory=1", "reference_batch=2"),
+}
 
 
 class Enough(Exception):
@@ -83,7 +169,10 @@ def world(tmp_path, monkeypatch, originals):
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     monkeypatch.setenv("COLUMNS", "200")
-    shutil.copytree(originals / "permuted-digits" / "van", tmp_path / "work" / "runs" / "permuted-digits" / "van")
+    shutil.copytree(
+        originals / "permuted-digits" / "van",
+        tmp_path / "work" / "runs" / "permuted-digits" / "van",
+    )
     return tmp_path
 
 
@@ -108,23 +197,34 @@ def change(world, originals, name, key, kind):
 
 def files(world):
     """All that lies there but what the report may write: its page and its cache."""
-    paths = [path for path in world.rglob("*") if path.name != "report.html" and ".tsne" not in path.parts]
+    paths = [
+        path
+        for path in world.rglob("*")
+        if path.name != "report.html" and ".tsne" not in path.parts
+    ]
     return {path: path.read_bytes() if path.is_file() else None for path in paths}
 
 
 def said(capsys, *arguments):
-    """What a command prints: whatever its exit code, no traceback, and nothing that a terminal would obey."""
+    """What a command prints: whatever its exit code, no traceback, and nothing that a terminal
+    would obey.
+    """
     assert main([str(argument) for argument in arguments]) in (0, 1, 2), arguments
     out, err = capsys.readouterr()
     for text in (out, err):
-        assert not [letter for letter in text if not (letter.isprintable() or letter == "\n")], (arguments, text)
+        assert not [letter for letter in text if not (letter.isprintable() or letter == "\n")], (
+            arguments,
+            text,
+        )
         assert "Traceback" not in text
     return out
 
 
 def list_and_report(capsys, folders):
     listed = said(capsys, "runs", "list", "runs")
-    assert [line for line in listed.splitlines() if line.startswith("van ") and " finished " in line]
+    assert [
+        line for line in listed.splitlines() if line.startswith("van ") and " finished " in line
+    ]
     runs = json.loads(said(capsys, "runs", "list", "runs", "--json"))["runs"]
     assert {run["path"] for run in runs} >= {str(folder) for folder in folders}
     assert said(capsys, "report", "runs", "--out", "report.html").startswith("report.html: ")
@@ -141,7 +241,9 @@ ALL = [(name, key, kind) for name, keys in KEYS.items() for key in keys for kind
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_changed_runs_are_listed_and_reported_beside_their_neighbour(world, originals, capsys, name):
+def test_changed_runs_are_listed_and_reported_beside_their_neighbour(
+    world, originals, capsys, name
+):
     chosen = [one for one in ALL if one[0] == name][::3]  # the long test does all of them
     folders = [change(world, originals, *one) for one in chosen]
     before = files(world)
@@ -158,7 +260,9 @@ def test_changed_runs_are_shown_and_rerun(world, originals, capsys):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "key"), [(name, key) for name, keys in KEYS.items() for key in keys])
+@pytest.mark.parametrize(
+    ("name", "key"), [(name, key) for name, keys in KEYS.items() for key in keys]
+)
 def test_every_changed_run_by_itself(world, originals, capsys, name, key):
     folders = [change(world, originals, name, key, kind) for kind in CHANGES]
     before = files(world)
@@ -178,13 +282,19 @@ def test_a_path_as_a_name_leads_nowhere(world, originals, capsys, key, kind):
     assert files(world) == before
 
 
-def test_what_a_folder_names_is_not_imported_by_those_who_only_read(world, originals, capsys, monkeypatch):
+def test_what_a_folder_names_is_not_imported_by_those_who_only_read(
+    world, originals, capsys, monkeypatch
+):
     mark = world / "imported"
-    Path("evil.py").write_text(f"open({str(mark)!r}, 'w')\nimport mdmt\n\n\nclass Evil(mdmt.VAN):\n    pass\n")
+    Path("evil.py").write_text(
+        f"open({str(mark)!r}, 'w')\nimport mdmt\n\n\nclass Evil(mdmt.VAN):\n    pass\n"
+    )
     monkeypatch.syspath_prepend(str(world / "work"))
     folder = change(world, originals, "config.json", "label", "text")
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "method": "evil:Evil", "arguments": {}}))
+    (folder / "config.json").write_text(
+        json.dumps({**config, "method": "evil:Evil", "arguments": {}})
+    )
     list_and_report(capsys, [folder])
     for form in ([], ["--json"], ["--csv"]):
         assert main(["runs", "show", str(folder), *form]) == 0
@@ -202,7 +312,9 @@ def test_names_of_folders_are_text_too(world, originals, capsys):
         said(capsys, "runs", "remove", Path("runs", name), "--yes")
 
 
-@pytest.mark.parametrize("name", ["config.json", "record.json", "steps.csv", "snapshots.safetensors", "failed.json"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "record.json", "steps.csv", "snapshots.safetensors", "failed.json"]
+)
 def test_a_file_that_is_none(world, originals, capsys, name):
     """A folder in its place, a pipe, and bytes of anything."""
     folders = [Path("runs", kind) for kind in ("folder", "pipe", "bytes", "empty")]
@@ -218,13 +330,17 @@ def test_a_file_that_is_none(world, originals, capsys, name):
         show_and_rerun(capsys, folder)
 
 
-@pytest.mark.parametrize("change", [{"memory": {"policy": "Ring", "per_class": 10**9}}, {"backbone.width": 10**6}])
+@pytest.mark.parametrize(
+    "change", [{"memory": {"policy": "Ring", "per_class": 10**9}}, {"backbone.width": 10**6}]
+)
 def test_what_no_machine_can_hold_is_one_line(world, originals, capsys, change):
     folder = Path("runs", "huge", "1234")
     shutil.copytree(original_of("record.json", originals), folder)
     config = json.loads((folder / "config.json").read_text())
     config["memory"] = change.get("memory", config["memory"])
-    config["backbone"]["arguments"]["width"] = change.get("backbone.width", config["backbone"]["arguments"]["width"])
+    config["backbone"]["arguments"]["width"] = change.get(
+        "backbone.width", config["backbone"]["arguments"]["width"]
+    )
     (folder / "config.json").write_text(json.dumps(config))
     assert main(["rerun", str(folder), "--quiet"]) == 2
     err = capsys.readouterr().err

@@ -73,18 +73,48 @@ def test_a_stream_and_a_network_of_ones_own(place, capsys):
     assert config.backbone == {"name": "own_a:Net", "arguments": {"width": 7}}
     assert config.heads == "shared"
     assert resolve("own_a:stream", "er").memory == {"policy": "Reservoir", "size": 6 * 13}
-    assert main(["run", "./own_a.py:stream", "--backbone", "./own_a.py:Net[width=7]", "--method", "van", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["runs"] == van["runs"]  # the same run by another name
+    assert (
+        main(
+            [
+                "run",
+                "./own_a.py:stream",
+                "--backbone",
+                "./own_a.py:Net[width=7]",
+                "--method",
+                "van",
+                "--json",
+            ]
+        )
+        == 0
+    )
+    assert (
+        json.loads(capsys.readouterr().out)["runs"] == van["runs"]
+    )  # the same run by another name
     assert main(["runs", "list"]) == 0
     assert "own_a:stream" in capsys.readouterr().out
 
 
 def test_a_file_elsewhere(place, capsys):
-    command = ["run", "deep/own_b.py:listed", "--method", "deep/own_b.py:Mine", "--tasks", "2", "--json"]
+    command = [
+        "run",
+        "deep/own_b.py:listed",
+        "--method",
+        "deep/own_b.py:Mine",
+        "--tasks",
+        "2",
+        "--json",
+    ]
     assert main(command) == 0
     row = json.loads(capsys.readouterr().out)
-    assert (row["benchmark"], row["label"], row["reduced"]) == ("own_b:listed", "own_b:Mine", {"tasks": 2})
-    assert resolve("deep/own_b.py:listed").backbone == {"name": "mlp", "arguments": {"inputs": 6, "width": 256}}
+    assert (row["benchmark"], row["label"], row["reduced"]) == (
+        "own_b:listed",
+        "own_b:Mine",
+        {"tasks": 2},
+    )
+    assert resolve("deep/own_b.py:listed").backbone == {
+        "name": "mlp",
+        "arguments": {"inputs": 6, "width": 256},
+    }
 
 
 def test_same_seed_same_bits_also_after_a_crash(place):
@@ -120,7 +150,11 @@ def test_changed_code_or_data_is_another_run(place):
     ("benchmark", "more", "message"),
     [
         ("own_a:nothing", {}, "stream 'own_a:nothing' cannot be loaded"),
-        ("mdmt_missing:stream", {}, "stream 'mdmt_missing:stream' cannot be loaded: No module named 'mdmt_missing'"),
+        (
+            "mdmt_missing:stream",
+            {},
+            "stream 'mdmt_missing:stream' cannot be loaded: No module named 'mdmt_missing'",
+        ),
         ("./none.py:stream", {}, "./none.py is missing"),
         ("own_a:number", {}, "stream 'own_a:number' is a int: it must be an mdmt.Stream"),
         ("own_a:listed", {"tasks": 4}, "tasks=4: own_a:listed takes 1 to 3"),

@@ -1,4 +1,6 @@
-"""A person's own images: settings for a few hundred of them, another network, what is said, and the model kept."""
+"""A person's own images: settings for a few hundred of them, another network, what is said, and the
+model kept.
+"""
 
 import json
 
@@ -26,7 +28,19 @@ def place(tmp_path):
 
 def learn(place, tmp_path, *more):
     small = ["--image-size", "8", "--set", "epochs=1", "--backbone", "reduced_resnet18[width=2]"]
-    return main(["run", "folder", "--data", place, "--out", str(tmp_path / "runs"), *small, "--quiet", *more])
+    return main(
+        [
+            "run",
+            "folder",
+            "--data",
+            place,
+            "--out",
+            str(tmp_path / "runs"),
+            *small,
+            "--quiet",
+            *more,
+        ]
+    )
 
 
 def test_own_photos_are_seen_often_and_a_little_differently(place):
@@ -34,18 +48,31 @@ def test_own_photos_are_seen_often_and_a_little_differently(place):
     assert (config.epochs, config.augment, config.image_size) == (20, "crop-flip", 32)
     assert resolve("folder", data=place, backbone="resnet18").image_size == 64
     assert config.arguments["reference_batch"] == 13  # a quarter of 13 examples of 4 classes
-    assert resolve("folder", data=place, settings={"reference_batch": "7"}).arguments["reference_batch"] == 7
+    assert (
+        resolve("folder", data=place, settings={"reference_batch": "7"}).arguments[
+            "reference_batch"
+        ]
+        == 7
+    )
     assert resolve("split-cifar").augment == "none"
     assert learner_for(config).augment == "crop-flip"
-    assert "permuted-digits has no images" in mistake(resolve, "permuted-digits", settings={"augment": "crop-flip"})
+    assert "permuted-digits has no images" in mistake(
+        resolve, "permuted-digits", settings={"augment": "crop-flip"}
+    )
 
 
 def test_another_network(place):
     config = resolve("folder", data=place, backbone="resnet18[width=8]")
-    assert config.backbone == {"name": "resnet18", "arguments": {"channels": 3, "width": 8, "norm_start": "fast"}}
+    assert config.backbone == {
+        "name": "resnet18",
+        "arguments": {"channels": 3, "width": 8, "norm_start": "fast"},
+    }
     assert resolve("split-digits", backbone="resnet18").backbone["arguments"]["channels"] == 1
     assert resolve("split-cifar", backbone="resnet18").hash != resolve("split-cifar").hash
-    for text, message in (("vgg", "must be one of reduced_resnet18, resnet18"), ("resnet18[depth=3]", "takes width=N")):
+    for text, message in (
+        ("vgg", "must be one of reduced_resnet18, resnet18"),
+        ("resnet18[depth=3]", "takes width=N"),
+    ):
         assert message in mistake(resolve, "folder", data=place, backbone=text)
     assert "has no images" in mistake(resolve, "permuted-mnist", backbone="resnet18")
 

@@ -33,12 +33,18 @@ PROTOCOL = {  # (method, setting): the four values, and their source or that of 
     ("er", "lr"): ((0.1, 0.03, 0.03, 0.01), "ours"),  # unrecorded; A-GEM's fits
     ("gem", "lr"): ((0.03, 0.03, 0.03, 0.01), "ours"),
     ("gem", "margin"): ((0.5, 0.5, 0.5, 0.5), TWO_SCRIPTS),
-    **{(m, "reference_batch"): ((256, 256, 128, 128), "script") for m in ("a-gem", "mega", "mdmt-r")},
+    **{
+        (m, "reference_batch"): ((256, 256, 128, 128), "script")
+        for m in ("a-gem", "mega", "mdmt-r")
+    },
     ("er", "reference_batch"): ((256, 256, 128, 128), TWO_SCRIPTS),
     **{(m, "memory"): ((25, 13, 5, 20), "script") for m in ("a-gem", "mega", "mdmt-r")},
     **{(m, "memory"): ((25, 13, 5, 20), TWO_SCRIPTS) for m in ("gem", "er")},
     ("mer", "memory"): ((25, 13, 5, 20), "ours"),  # its script has 5,120 in all on MNIST
-    **{(m, "policy"): (("Ring", "Ring", "AtTaskEnd", "AtTaskEnd"), "script") for m in ("a-gem", "mega", "mdmt-r")},
+    **{
+        (m, "policy"): (("Ring", "Ring", "AtTaskEnd", "AtTaskEnd"), "script")
+        for m in ("a-gem", "mega", "mdmt-r")
+    },
     ("gem", "policy"): (("Ring", "Ring", "AtTaskEnd", "AtTaskEnd"), "ours"),
     ("er", "policy"): (("Reservoir",) * 4, TWO_SCRIPTS),
     ("mer", "policy"): (("Reservoir",) * 4, ("script", "ours", "ours", "ours")),
@@ -57,7 +63,10 @@ def test_published_cells(method, key):
 
 
 def test_cells_whose_source_differs_by_benchmark():
-    assert [cells(b, "joint")["lr"] for b in BENCHMARKS[1:3]] == [(0.03, "script"), (0.03, "script")]
+    assert [cells(b, "joint")["lr"] for b in BENCHMARKS[1:3]] == [
+        (0.03, "script"),
+        (0.03, "script"),
+    ]
     assert {cells(b, "joint")["lr"].source for b in ("permuted-mnist", "split-awa")} == {"ours"}
     mer = cells("permuted-mnist", "mer")
     assert {k: mer[k].value for k in ("lr", "beta", "gamma", "replay", "batches", "batch")} == {
@@ -79,12 +88,18 @@ def test_the_policy_of_the_memory_is_a_setting():
         ("er", "Ring", {"policy": "Ring", "per_class": 25}),
         ("er", "AtTaskEnd", {"policy": "AtTaskEnd", "per_class": 25}),
     ):
-        assert resolve("permuted-digits", method, tasks=3, settings={"policy": policy}).memory == memory
-    with pytest.raises(ValueError, match="policy=Heap: must be one of Ring, Reservoir, AtTaskEnd, TaskRing"):
+        assert (
+            resolve("permuted-digits", method, tasks=3, settings={"policy": policy}).memory
+            == memory
+        )
+    with pytest.raises(
+        ValueError, match="policy=Heap: must be one of Ring, Reservoir, AtTaskEnd, TaskRing"
+    ):
         resolve("permuted-digits", "er", settings={"policy": "Heap"})
 
 
-DIGESTS = {  # of every value on every benchmark, as release 0.1.0 has them: other values would be other runs
+# of every value on every benchmark, as release 0.1.0 has them: other values would be other runs
+DIGESTS = {
     "joint": "97f6faebad18", "van": "d3cc9fb2ab7e", "ewc": "e3aa012cd153", "mas": "f08b3166a6cd",
     "rwalk": "bc074baf35bf", "pi": "d5301764e80d", "mer": "1a0aac8b0b26", "gem": "0f0960d31d59",
     "a-gem": "97f6faebad18", "er": "e16288a15740", "mega": "97f6faebad18", "mdmt-r": "75b629161b0e",
@@ -97,13 +112,23 @@ DIGESTS = {  # of every value on every benchmark, as release 0.1.0 has them: oth
 def test_every_value_stays(method):
     benchmarks = {b: b for b in (*BENCHMARKS, "permuted-digits", "split-digits")}
     benchmarks["folder"] = "one without presets"  # as folder was then
-    found = {b: {key: cell.value for key, cell in cells(name, method).items()} for b, name in benchmarks.items()}
-    assert hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:12] == DIGESTS[method], found
+    found = {
+        b: {key: cell.value for key, cell in cells(name, method).items()}
+        for b, name in benchmarks.items()
+    }
+    assert (
+        hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:12]
+        == DIGESTS[method]
+    ), found
 
 
 def test_own_photos_differ_from_cifar_in_few_settings():
     changes = {"epochs": 20, "augment": "crop-flip"}
-    for method, more in (("mdmt-r", {}), ("van", {"lr": 0.03}), ("pi", {"lr": 0.03, "strength": 0.001})):
+    for method, more in (
+        ("mdmt-r", {}),
+        ("van", {"lr": 0.03}),
+        ("pi", {"lr": 0.03, "strength": 0.001}),
+    ):
         assert preset("folder", method) == preset("split-cifar", method) | changes | more
 
 
@@ -134,5 +159,10 @@ def test_best_is_for_one_method_on_some_benchmarks():
     alone = "preset best is for mdmt-r; er has none but published"
     assert mistake(resolve, "permuted-mnist", "er", settings=settings) == alone
     assert mistake(configs_for, "permuted-mnist", ["er", "van"], range(1), settings) == alone
-    assert mistake(resolve, "split-awa", settings=settings).endswith("; split-awa has none but published")
-    assert mistake(resolve, "split-awa", settings={"preset": "worst"}) == "preset=worst: must be published or best"
+    assert mistake(resolve, "split-awa", settings=settings).endswith(
+        "; split-awa has none but published"
+    )
+    assert (
+        mistake(resolve, "split-awa", settings={"preset": "worst"})
+        == "preset=worst: must be published or best"
+    )

@@ -14,21 +14,111 @@ METRICS = ("A_T", "F_T", "LCA_10", "LTR")
 @pytest.mark.parametrize(
     ("benchmark", "method", "means", "stds", "source"),
     [
-        ("permuted-mnist", "joint", (0.953, None, None, None), (None, None, None, None), "A-GEM paper"),
-        ("permuted-mnist", "van", (0.4755, 0.52, 0.259, 5.375), (0.0237, 0.026, 0.005, 0.194), "MEGA notebook"),
-        ("permuted-mnist", "mas", (0.703, 0.26, 0.298, 3.07752), (0.0167, 0.018, 0.006, 0.19859), "MEGA notebook"),
-        ("permuted-mnist", "gem", (0.895, 0.06, 0.23, None), (0.0048, 0.004, 0.005, None), "A-GEM paper"),
-        ("permuted-mnist", "mdmt-r", (0.9433, 0.02, 0.298, 0.247), (0.0004, 0.0, 0.003, 0.009), "authors"),
-        ("split-cifar", "ewc", (0.4267, 0.26, 0.336, 2.493), (0.0424, 0.039, 0.01, 0.427), "MEGA notebook"),
-        ("split-cifar", "pi", (0.4899294, 0.15343, 0.3093, 1.51255), (0.0342363, 0.03113, 0.0113, 0.29601), "notebook"),
-        ("split-cifar", "mer", (0.3727, 0.03, 0.051, None), (0.0168, 0.03, 0.101, None), "imported"),
-        ("split-cifar", "er", (0.6397, 0.06, 0.349, 0.451), (0.013, 0.006, 0.105, 0.333), "authors"),
-        ("split-cifar", "mdmt-r", (0.692, 0.04, 0.334, 0.283), (0.016, 0.01, 0.008, 0.099), "authors"),
-        ("split-cub", "a-gem", (0.6182, 0.08, 0.302, 0.456), (0.0372, 0.021, 0.011, 0.174), "MEGA notebook"),
-        ("split-cub", "rwalk", (0.5411, 0.13, 0.293, None), (0.0171, 0.013, 0.009, None), "MEGA notebook"),
-        ("split-cub", "mdmt-r", (0.8427, 0.01, 0.337, 0.017), (0.0163, 0.015, 0.013, 0.014), "authors"),
-        ("split-awa", "mega", (0.5428, 0.05, 0.305, 0.07), (0.0484, 0.04, 0.015, 0.114), "MEGA notebook"),
-        ("split-awa", "mdmt-r", (0.6156, 0.02, 0.298, 0.002), (0.0336, 0.027, 0.008, 0.002), "authors"),
+        (
+            "permuted-mnist",
+            "joint",
+            (0.953, None, None, None),
+            (None, None, None, None),
+            "A-GEM paper",
+        ),
+        (
+            "permuted-mnist",
+            "van",
+            (0.4755, 0.52, 0.259, 5.375),
+            (0.0237, 0.026, 0.005, 0.194),
+            "MEGA notebook",
+        ),
+        (
+            "permuted-mnist",
+            "mas",
+            (0.703, 0.26, 0.298, 3.07752),
+            (0.0167, 0.018, 0.006, 0.19859),
+            "MEGA notebook",
+        ),
+        (
+            "permuted-mnist",
+            "gem",
+            (0.895, 0.06, 0.23, None),
+            (0.0048, 0.004, 0.005, None),
+            "A-GEM paper",
+        ),
+        (
+            "permuted-mnist",
+            "mdmt-r",
+            (0.9433, 0.02, 0.298, 0.247),
+            (0.0004, 0.0, 0.003, 0.009),
+            "authors",
+        ),
+        (
+            "split-cifar",
+            "ewc",
+            (0.4267, 0.26, 0.336, 2.493),
+            (0.0424, 0.039, 0.01, 0.427),
+            "MEGA notebook",
+        ),
+        (
+            "split-cifar",
+            "pi",
+            (0.4899294, 0.15343, 0.3093, 1.51255),
+            (0.0342363, 0.03113, 0.0113, 0.29601),
+            "notebook",
+        ),
+        (
+            "split-cifar",
+            "mer",
+            (0.3727, 0.03, 0.051, None),
+            (0.0168, 0.03, 0.101, None),
+            "imported",
+        ),
+        (
+            "split-cifar",
+            "er",
+            (0.6397, 0.06, 0.349, 0.451),
+            (0.013, 0.006, 0.105, 0.333),
+            "authors",
+        ),
+        (
+            "split-cifar",
+            "mdmt-r",
+            (0.692, 0.04, 0.334, 0.283),
+            (0.016, 0.01, 0.008, 0.099),
+            "authors",
+        ),
+        (
+            "split-cub",
+            "a-gem",
+            (0.6182, 0.08, 0.302, 0.456),
+            (0.0372, 0.021, 0.011, 0.174),
+            "MEGA notebook",
+        ),
+        (
+            "split-cub",
+            "rwalk",
+            (0.5411, 0.13, 0.293, None),
+            (0.0171, 0.013, 0.009, None),
+            "MEGA notebook",
+        ),
+        (
+            "split-cub",
+            "mdmt-r",
+            (0.8427, 0.01, 0.337, 0.017),
+            (0.0163, 0.015, 0.013, 0.014),
+            "authors",
+        ),
+        (
+            "split-awa",
+            "mega",
+            (0.5428, 0.05, 0.305, 0.07),
+            (0.0484, 0.04, 0.015, 0.114),
+            "MEGA notebook",
+        ),
+        (
+            "split-awa",
+            "mdmt-r",
+            (0.6156, 0.02, 0.298, 0.002),
+            (0.0336, 0.027, 0.008, 0.002),
+            "authors",
+        ),
     ],
 )
 def test_table_1(benchmark, method, means, stds, source):
@@ -60,11 +150,17 @@ def test_cells_that_table_1_leaves_blank_are_marked():
         if row[name] and row[name].get("source") == "notebook"
     }
     assert marked == {
-        ("permuted-mnist", "mas", "LTR"), ("permuted-mnist", "rwalk", "LTR"),
-        ("split-cifar", "mas", "LTR"), ("split-cifar", "rwalk", "LTR"), *(("split-cifar", "pi", n) for n in METRICS),
-        ("split-cub", "mas", "LTR"), ("split-cub", "pi", "LTR"),
-        ("split-awa", "mas", "LTR"), ("split-awa", "rwalk", "LTR"), ("split-awa", "pi", "LTR"),
-    }  # fmt: skip
+        ("permuted-mnist", "mas", "LTR"),
+        ("permuted-mnist", "rwalk", "LTR"),
+        ("split-cifar", "mas", "LTR"),
+        ("split-cifar", "rwalk", "LTR"),
+        *(("split-cifar", "pi", n) for n in METRICS),
+        ("split-cub", "mas", "LTR"),
+        ("split-cub", "pi", "LTR"),
+        ("split-awa", "mas", "LTR"),
+        ("split-awa", "rwalk", "LTR"),
+        ("split-awa", "pi", "LTR"),
+    }
 
 
 def test_table_2_is_in_the_order_of_the_variants():
@@ -79,10 +175,14 @@ def test_table_2_is_in_the_order_of_the_variants():
     assert rows[9]["LTR"] == {"mean": 0.297, "std": 0.103}
     arguments = [resolve("split-cifar", variant).arguments for variant in VARIANTS]
     assert [a["distance"] != "none" for a in arguments] == [row["distillation"] for row in rows]
-    assert [(a["head"], a["competitors"]) for a in arguments[:3]] == [("linear", "own")] * 2 + [("cosine", "released")]
+    assert [(a["head"], a["competitors"]) for a in arguments[:3]] == [("linear", "own")] * 2 + [
+        ("cosine", "released")
+    ]
     margins = [(a["task_margin"], a["class_margin"]) for a in arguments[2:]]
     assert margins == [(row["task_margin"], row["class_margin"]) for row in rows[2:]]
-    assert resolve("split-cifar", VARIANTS[9]).arguments == resolve("split-cifar", "mdmt-r").arguments
+    assert (
+        resolve("split-cifar", VARIANTS[9]).arguments == resolve("split-cifar", "mdmt-r").arguments
+    )
 
 
 def test_the_cost_table():
@@ -93,12 +193,18 @@ def test_the_cost_table():
     assert rows["gem"]["inference_ms"]["split-cifar"] is None
 
 
-NOT_CHOSEN = ("ewc", "mas", "rwalk")  # as in their papers: their strengths were chosen for the programs' form
+NOT_CHOSEN = (
+    "ewc",
+    "mas",
+    "rwalk",
+)  # as in their papers: their strengths were chosen for the programs' form
 
 
 @pytest.mark.parametrize("benchmark", list(table("table1")["rows"]))
 @pytest.mark.parametrize("method", NOT_CHOSEN)
-def test_no_published_value_stands_beside_a_strength_that_was_chosen_for_another_penalty(benchmark, method):
+def test_no_published_value_stands_beside_a_strength_that_was_chosen_for_another_penalty(
+    benchmark, method
+):
     assert published_for(resolve(benchmark, method)) == published(benchmark, method) is not None
     assert published_for(resolve(benchmark, method, reading="paper")) is None
 

@@ -1,4 +1,6 @@
-"""The published benchmarks through the command line, on small files in their publishers' formats, and ImageNet weights."""
+"""The published benchmarks through the command line, on small files in their publishers' formats,
+and ImageNet weights.
+"""
 
 import json
 from dataclasses import replace
@@ -53,7 +55,16 @@ def imagenet(path, width=64):
 def test_permuted_mnist_and_split_cifar_run(tmp_path, capsys):
     write_mnist(tmp_path / "mnist", 5040, 30)
     write_cifar(tmp_path / "cifar-100-python")
-    common = ["--tasks", "2", "--data", str(tmp_path), "--out", str(tmp_path / "runs"), "--set", "reference_batch=8"]
+    common = [
+        "--tasks",
+        "2",
+        "--data",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "runs"),
+        "--set",
+        "reference_batch=8",
+    ]
     result = ran(capsys, "permuted-mnist", *common)
     assert result["reduced"] == {"tasks": 2, "images": "substitute images", "reference_batch": 8}
     assert result["published"] is None
@@ -62,11 +73,22 @@ def test_permuted_mnist_and_split_cifar_run(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("benchmark", ["split-cub", "split-awa"])
-def test_image_benchmarks_run_and_say_how_they_are_reduced(benchmark, tmp_path, capsys, monkeypatch):
+def test_image_benchmarks_run_and_say_how_they_are_reduced(
+    benchmark, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setenv("MDMT_CACHE", str(tmp_path / "cache"))
     write_cub(tmp_path / "CUB_200_2011")
     write_awa(tmp_path / "Animals_with_Attributes2")
-    common = ["--tasks", "1", "--data", str(tmp_path), "--out", str(tmp_path / "runs"), "--image-size", "8"]
+    common = [
+        "--tasks",
+        "1",
+        "--data",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "runs"),
+        "--image-size",
+        "8",
+    ]
     result = ran(capsys, benchmark, "--method", "van", "--subset", "10", *common)
     assert result["reduced"]["image_size"] == 8
     assert result["reduced"]["images"] == "substitute images"
@@ -85,7 +107,9 @@ def test_imagenet_weights_are_kernels_and_batch_norm_weights_only(tmp_path):
 
 @pytest.mark.parametrize("layer", [2, 3, 4])
 def test_the_batch_norm_of_imagenets_shortcuts_is_folded_in(layer, tmp_path):
-    """With torchvision's statistics in its other batch norms, the block computes what torchvision's does."""
+    """With torchvision's statistics in its other batch norms, the block computes what torchvision's
+    does.
+    """
     state = imagenet(tmp_path / "resnet18.pth")
     net = backbones.resnet18()
     load_imagenet(net, tmp_path / "resnet18.pth", seed=1)
@@ -98,7 +122,8 @@ def test_the_batch_norm_of_imagenets_shortcuts_is_folded_in(layer, tmp_path):
 
     def norm(x, part):
         mean, var, weight, bias = (
-            state[f"{name}.{part}.{which}"] for which in ("running_mean", "running_var", "weight", "bias")
+            state[f"{name}.{part}.{which}"]
+            for which in ("running_mean", "running_var", "weight", "bias")
         )
         return functional.batch_norm(x, mean, var, weight, bias, eps=1e-5)
 
@@ -112,7 +137,8 @@ def test_the_batch_norm_of_imagenets_shortcuts_is_folded_in(layer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "protocol"), [("split-cub", "the published checkpoint"), ("split-awa", "from scratch")]
+    ("benchmark", "protocol"),
+    [("split-cub", "the published checkpoint"), ("split-awa", "from scratch")],
 )
 def test_weights_from_a_file_are_not_the_protocol(benchmark, protocol):
     """Whatever the file, the published value does not stand beside."""
@@ -129,7 +155,10 @@ def test_files_that_are_no_weights_are_named(tmp_path, capsys):
     imagenet(tmp_path / "narrow.pth", width=8)
     (tmp_path / "text.pth").write_text("hello")
     state = imagenet(tmp_path / "bare.pth")
-    torch.save({name: t for name, t in state.items() if "3.0.downsample.1" not in name}, tmp_path / "bare.pth")
+    torch.save(
+        {name: t for name, t in state.items() if "3.0.downsample.1" not in name},
+        tmp_path / "bare.pth",
+    )
     torch.save({"conv1.weight": torch.zeros(64, 3, 7, 7)}, tmp_path / "part.pth")
     for name, message in (
         ("narrow.pth", "has no 'conv1.weight' of shape (64, 3, 7, 7)"),
@@ -148,7 +177,10 @@ def test_files_that_are_no_weights_are_named(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["folder"], "folder needs --data DIR"),
-        (["permuted-digits", "--data", "x"], "permuted-digits comes with the package: it takes no --data"),
+        (
+            ["permuted-digits", "--data", "x"],
+            "permuted-digits comes with the package: it takes no --data",
+        ),
         (["split-cifar", "--image-size", "16"], "image_size=16: split-cifar"),
         (["split-cub", "--image-size", "2"], "8 or more is needed"),
         (["permuted-mnist", "--weights", "x.pth"], "--weights is for the ResNet-18"),
@@ -186,9 +218,17 @@ def test_a_folder_of_images_in_one_command(tmp_path, capsys, monkeypatch):
                 pixel[number] = 200 + 5 * i
                 Image.new("RGB", (20, 16), tuple(pixel)).save(place / f"{i}.png")
     result = ran(
-        capsys, "folder", "--data", str(tmp_path / "images"), "--image-size", "8", "--out", str(tmp_path / "runs"),
-        "--set", "epochs=8",
-    )  # fmt: skip
+        capsys,
+        "folder",
+        "--data",
+        str(tmp_path / "images"),
+        "--image-size",
+        "8",
+        "--out",
+        str(tmp_path / "runs"),
+        "--set",
+        "epochs=8",
+    )
     assert result["reduced"] is None
     assert result["metrics"]["A_T"]["mean"] > 0.6
 
@@ -203,7 +243,16 @@ def test_broken_images_of_ones_own_are_named_or_passed_over(tmp_path, capsys, mo
         for i in range(6):
             Image.new("RGB", (9, 9), colour).save(place / colour / f"{i}.png")
         (place / colour / "0.png").write_text("hello")
-    command = ["run", "folder", "--data", str(tmp_path / "images"), "--image-size", "8", "--method", "van"]
+    command = [
+        "run",
+        "folder",
+        "--data",
+        str(tmp_path / "images"),
+        "--image-size",
+        "8",
+        "--method",
+        "van",
+    ]
     command += ["--out", str(tmp_path / "runs"), "--set", "epochs=1", "--quiet"]
     assert main(command) == 2
     err = capsys.readouterr().err

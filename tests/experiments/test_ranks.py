@@ -1,4 +1,6 @@
-"""A run on several ranks: one writer, a rank that dies, and a checkpoint that knows nothing of their number."""
+"""A run on several ranks: one writer, a rank that dies, and a checkpoint that knows nothing of
+their number.
+"""
 
 import json
 import os
@@ -29,9 +31,21 @@ CONFIG = resolve(
     settings={"lr": 0.01, "memory": 3, "batch": 7, "reference_batch": 9, "distance": "mse"},
 )  # fmt: skip
 COMMAND = [
-    "run", "permuted-digits", "--tasks", "2", "--method", "er", "--checkpoint-every", "2", "--set", "memory=3",
-    "--set", "reference_batch=9", "--set", "lr=0.01",
-]  # fmt: skip
+    "run",
+    "permuted-digits",
+    "--tasks",
+    "2",
+    "--method",
+    "er",
+    "--checkpoint-every",
+    "2",
+    "--set",
+    "memory=3",
+    "--set",
+    "reference_batch=9",
+    "--set",
+    "lr=0.01",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -72,13 +86,21 @@ def test_two_ranks_go_on_as_one_and_back(tmp_path):
     assert fork_ranks(2, run_until(99, tmp_path / "both")) == [0, 0]
     one, both = (record(tmp_path / name) for name in ("one", "both"))
     assert (one["ranks"], both["ranks"]) == (1, 2)
-    assert [one[key] for key in ("accuracy", "curve", "steps")] == [both[key] for key in ("accuracy", "curve", "steps")]
-    torch.testing.assert_close(weights(tmp_path / "one"), weights(tmp_path / "both"), rtol=0, atol=1e-5)
-    assert "done by several ranks" in mistake(rerun, RunFolder(folder_of(CONFIG, tmp_path / "both")))
+    assert [one[key] for key in ("accuracy", "curve", "steps")] == [
+        both[key] for key in ("accuracy", "curve", "steps")
+    ]
+    torch.testing.assert_close(
+        weights(tmp_path / "one"), weights(tmp_path / "both"), rtol=0, atol=1e-5
+    )
+    assert "done by several ranks" in mistake(
+        rerun, RunFolder(folder_of(CONFIG, tmp_path / "both"))
+    )
 
 
 def command(folder, out, kill=None):
-    """The command line as torchrun starts it on two ranks; `kill` dies in its fifth step. Exit codes, and what was said."""
+    """The command line as torchrun starts it on two ranks; `kill` dies in its fifth step. Exit
+    codes, and what was said.
+    """
     real = mdmt.Learner.step
 
     def step(learner, batch):
@@ -92,7 +114,9 @@ def command(folder, out, kill=None):
             return main([*COMMAND, "--out", str(out)])
 
     codes = fork_ranks(2, work)
-    return codes, {path.name: path.read_text() for path in sorted(folder.iterdir()) if path.is_file()}
+    return codes, {
+        path.name: path.read_text() for path in sorted(folder.iterdir()) if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.long), 1])
@@ -100,7 +124,10 @@ def test_a_rank_that_is_killed_and_the_same_command_again(victim, tmp_path):
     survivor = 1 - victim
     codes, said = command(tmp_path, tmp_path / "runs", kill=victim)
     assert (codes[victim], codes[survivor]) == (-signal.SIGKILL, 2)
-    line = f"mdmt: rank {survivor}: another rank has ended, or does not answer; the same command goes on from the last"
+    line = (
+        f"mdmt: rank {survivor}: another rank has ended, or does not answer; the same command goes"
+        " on from the last"
+    )
     assert said[f"{survivor}.err"].splitlines()[-1].startswith(line)
     assert [*(tmp_path / "runs").rglob("checkpoint/state.json")]
     codes, said = command(tmp_path, tmp_path / "runs")
@@ -114,9 +141,13 @@ def test_a_rank_that_is_killed_and_the_same_command_again(victim, tmp_path):
     )
     main([*COMMAND, "--out", str(tmp_path / "alone")])
     (alone,) = (tmp_path / "alone").rglob("record.json")
-    assert alone.relative_to(tmp_path / "alone") == (folder / "record.json").relative_to(tmp_path / "runs")  # one hash
+    assert alone.relative_to(tmp_path / "alone") == (folder / "record.json").relative_to(
+        tmp_path / "runs"
+    )  # one hash
     one, both = (json.loads(path.read_text()) for path in (alone, folder / "record.json"))
-    assert [one[key] for key in ("accuracy", "curve", "steps")] == [both[key] for key in ("accuracy", "curve", "steps")]
+    assert [one[key] for key in ("accuracy", "curve", "steps")] == [
+        both[key] for key in ("accuracy", "curve", "steps")
+    ]
 
 
 def test_a_signal_to_one_rank_stops_them_all_at_one_step(tmp_path):
@@ -145,7 +176,10 @@ def test_other_commands_than_run_say_so_once(what, monkeypatch, capsys):
     for rank in (0, 1):
         launch(monkeypatch, rank)
         assert main([what]) == 2
-    line = f"several ranks do one run: torchrun --nproc-per-node K -m mdmt run ...; start mdmt {what} without torchrun"
+    line = (
+        f"several ranks do one run: torchrun --nproc-per-node K -m mdmt run ...; start mdmt {what}"
+        " without torchrun"
+    )
     assert capsys.readouterr() == ("", f"mdmt: {line}\n")
     assert len(waited) == 1  # the second leaves the first time to speak, before torchrun ends both
 
@@ -154,9 +188,34 @@ def test_other_commands_than_run_say_so_once(what, monkeypatch, capsys):
 def test_torchrun_does_the_run_of_every_seed(tmp_path, monkeypatch):
     """The command of the documentation, as it is typed."""
     monkeypatch.undo()
-    options = ["--method", "er", "--tasks", "2", "--subset", "60", "--seeds", "2", "--json", "--out", str(tmp_path)]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "mdmt", "run"]
-    done = subprocess.run([*torchrun, "permuted-digits", *options], capture_output=True, text=True, check=True)
+    options = [
+        "--method",
+        "er",
+        "--tasks",
+        "2",
+        "--subset",
+        "60",
+        "--seeds",
+        "2",
+        "--json",
+        "--out",
+        str(tmp_path),
+    ]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "mdmt",
+        "run",
+    ]
+    done = subprocess.run(
+        [*torchrun, "permuted-digits", *options], capture_output=True, text=True, check=True
+    )
     config = resolve("permuted-digits", "er", tasks=2, subset=60)
     alone = [run(replace(config, seed=seed), tmp_path / "alone") for seed in (1234, 1235)]
-    assert json.loads(done.stdout)["metrics"]["A_T"]["runs"] == [record["metrics"]["A_T"] for record in alone]
+    assert json.loads(done.stdout)["metrics"]["A_T"]["runs"] == [
+        record["metrics"]["A_T"] for record in alone
+    ]

@@ -21,7 +21,9 @@ NARROW = {"name": "mlp", "arguments": {"inputs": 784, "width": 8}}
 
 
 class Disturbed(mdmt.Method):
-    """Plain learning that can be disturbed at one step: in its gradient, or in its weights after it."""
+    """Plain learning that can be disturbed at one step: in its gradient, or in its weights after
+    it.
+    """
 
     at, what = None, "gradient"
 
@@ -37,7 +39,9 @@ class Disturbed(mdmt.Method):
 def finished(tmp_path, monkeypatch):
     """The folder of a run of two tasks, six steps each."""
     monkeypatch.setattr(
-        mdmt.experiments.run, "stream_for", lambda config, **_: small_stream("permuted-digits", tasks=2, train=60)
+        mdmt.experiments.run,
+        "stream_for",
+        lambda config, **_: small_stream("permuted-digits", tasks=2, train=60),
     )
     monkeypatch.setattr("mdmt.experiments.run.find_method", lambda name: Disturbed)
     config = replace(resolve("permuted-digits", "van", tasks=2), backbone=NARROW)
@@ -68,7 +72,9 @@ def test_the_same_bits(finished, capsys):
     ],
 )
 def test_the_first_task_and_step_that_differ(finished, capsys, monkeypatch, what, at, first):
-    """Weights that change after a step show at once in the accuracy after it, or in the next step's loss."""
+    """Weights that change after a step show at once in the accuracy after it, or in the next step's
+    loss.
+    """
     monkeypatch.setattr(Disturbed, "at", at)
     monkeypatch.setattr(Disturbed, "what", what)
     difference = json.loads(answer(capsys, finished, "--json", code=1))["difference"]
@@ -86,7 +92,9 @@ def test_where_steps_were_left_out_it_says_so(finished, capsys, monkeypatch):
     monkeypatch.setattr("mdmt.learning.recorder.BETA", 0)
     run(config, finished.parents[3])
     monkeypatch.setattr(Disturbed, "at", (2, 2))
-    assert "first at task 2, step 4, or after step 1: not every step is kept" in answer(capsys, finished, code=1)
+    assert "first at task 2, step 4, or after step 1: not every step is kept" in answer(
+        capsys, finished, code=1
+    )
 
 
 def test_other_data_and_other_versions_are_named(finished, capsys, monkeypatch):
@@ -95,7 +103,9 @@ def test_other_data_and_other_versions_are_named(finished, capsys, monkeypatch):
     (finished / "record.json").write_text(json.dumps(record))
     assert "torch was 1.0, is " in answer(capsys, finished, code=0)
     monkeypatch.setattr(
-        mdmt.experiments.run, "stream_for", lambda config, **_: small_stream("permuted-digits", tasks=2, train=50)
+        mdmt.experiments.run,
+        "stream_for",
+        lambda config, **_: small_stream("permuted-digits", tasks=2, train=50),
     )
     assert "first at task 1, step 0: data was" in answer(capsys, finished, code=1)
 
@@ -104,11 +114,15 @@ def test_data_that_lies_elsewhere(finished, monkeypatch):
     asked = []
     plain = mdmt.experiments.run.stream_for
     monkeypatch.setattr(
-        mdmt.experiments.run, "stream_for", lambda config, **_: asked.append(config.data) or plain(config)
+        mdmt.experiments.run,
+        "stream_for",
+        lambda config, **_: asked.append(config.data) or plain(config),
     )
     with pytest.raises(Mistake, match="permuted-digits comes with the package"):
         rerun(RunFolder(finished), data="elsewhere")
-    monkeypatch.setattr("mdmt.experiments.rerun.check_config", lambda config: None)  # as if it took --data
+    monkeypatch.setattr(
+        "mdmt.experiments.rerun.check_config", lambda config: None
+    )  # as if it took --data
     assert rerun(RunFolder(finished), data="elsewhere")["same"]
     assert asked == ["elsewhere"]
     (finished / "weights.pth").write_text("others")
@@ -148,4 +162,6 @@ def test_a_point_of_the_curve_is_placed_at_its_step():
     record |= {name: [[0.5]] for name in ("accuracy", "accuracy_task_free", "drift")}
     other = {**record, "curve": [[0.1, 0.2, 0.4] + [None] * 8]}
     assert first_difference(moments(record, [], batch=1), moments(other, [], batch=1))["step"] == 20
-    assert first_difference(moments(record, [], batch=10), moments(other, [], batch=10))["step"] == 2
+    assert (
+        first_difference(moments(record, [], batch=10), moments(other, [], batch=10))["step"] == 2
+    )

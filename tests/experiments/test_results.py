@@ -1,4 +1,6 @@
-"""The page of results is made of records alone, and says where each stands to what was published."""
+"""The page of results is made of records alone, and says where each stands to what was
+published.
+"""
 
 import json
 from pathlib import Path
@@ -22,7 +24,13 @@ ROOT = Path(__file__).parents[2]
 def full_run(out, variant, seed, accuracy):
     """A full run on Permuted MNIST in which every task ended at one accuracy."""
     folder = leave(out, variant, seed, benchmark="permuted-mnist", tasks=17)
-    config = resolve("permuted-mnist", variant, seed=seed, data="/a/folder/of/this/machine", take_fingerprint=False)
+    config = resolve(
+        "permuted-mnist",
+        variant,
+        seed=seed,
+        data="/a/folder/of/this/machine",
+        take_fingerprint=False,
+    )
     (folder / "config.json").write_text(json.dumps(config.to_json()))
     record = json.loads((folder / "record.json").read_text())
     record["accuracy"][-1] = [accuracy] * 17
@@ -70,14 +78,20 @@ def test_each_row_stands_beside_what_was_published(measured):
     assert "| 92.33 | 94.33 ± 0.04 | below | -2.00 | 1234 | shared | full |" in ours
     assert ours.endswith("| a fast one | abc |")
     assert "- LTR of all methods: all lower.\n- `mdmt-r`: looked for, and found." in page
-    assert "| method | F_T | published | band | LCA_10 | published | band | LTR | published | band |" in page
+    assert (
+        "| method | F_T | published | band | LCA_10 | published | band | LTR | published | band |"
+        in page
+    )
     assert page.index("permuted-mnist") < page.index("permuted-digits")
     digits = page[page.index("## permuted-digits") :]
     assert "The paper does not have this benchmark." in digits
     assert "reduced" not in digits
     assert "| published |" not in digits
     readme = made(measured)["README.md"]
-    assert "| permuted-mnist | shared | `mdmt-r` | 92.33 | 94.33 ± 0.04 | below | -2.00 | 1234 |" in readme
+    assert (
+        "| permuted-mnist | shared | `mdmt-r` | 92.33 | 94.33 ± 0.04 | below | -2.00 | 1234 |"
+        in readme
+    )
     lines = [line for line in readme.splitlines() if line.startswith(("| `er`", "| `der++`"))]
     assert [line.count("|") for line in lines] == [9, 9]
     assert lines[0].startswith("| `er` | rehearsal | ")
@@ -89,7 +103,10 @@ def test_each_row_stands_beside_what_was_published(measured):
 
 def test_a_note_on_no_row_stops_it(measured):
     (measured / "notes.json").write_text('{"permuted-mnist, shared": {"ewc": "not measured"}}')
-    with pytest.raises(SystemExit, match=r"notes\.json has a note on what is not there: permuted-mnist, shared: ewc"):
+    with pytest.raises(
+        SystemExit,
+        match=r"notes\.json has a note on what is not there: permuted-mnist, shared: ewc",
+    ):
         made(measured)
 
 
@@ -97,7 +114,11 @@ def test_a_reduced_run_says_what_is_less_and_has_nothing_published_beside_it(mea
     path = next(measured.glob("*/mdmt-r/*/1234/record.json"))
     record = json.loads(path.read_text())
     path.write_text(json.dumps(record | {"reduced": {"reference_batch": 64}}))
-    ours = next(line for line in made(measured)["RESULTS.md"].splitlines() if line.startswith("| `mdmt-r` |"))
+    ours = next(
+        line
+        for line in made(measured)["RESULTS.md"].splitlines()
+        if line.startswith("| `mdmt-r` |")
+    )
     assert "| 92.33 |  |  |  | 1234 | shared | reduced: reference batch 64 |" in ours
     assert "`mdmt-r`" not in made(measured)["README.md"]
 
@@ -107,7 +128,8 @@ def test_the_preset_best_is_shown_though_nothing_is_published_of_it(measured, tm
     results.collect(tmp_path / "best", measured)
     page, readme = made(measured).values()
     assert (
-        "- `mdmt-r[preset=best]`: settings of ours, chosen on held-out tasks; published are 94.33 of `mdmt-r`" in page
+        "- `mdmt-r[preset=best]`: settings of ours, chosen on held-out tasks; published are 94.33"
+        " of `mdmt-r`" in page
     )
     assert "and 95.30 of `joint`." in page
     assert "| permuted-mnist | shared | `mdmt-r[preset=best]` | 95.50 |  |  |  | 1234 |" in readme
@@ -115,7 +137,12 @@ def test_the_preset_best_is_shown_though_nothing_is_published_of_it(measured, tm
 
 
 def test_a_difference_in_the_last_printed_digit_is_none(measured):
-    (row,) = [row for study in results.read_results(measured) for row in study.rows if row.method == "mdmt-r"]
+    (row,) = [
+        row
+        for study in results.read_results(measured)
+        for row in study.rows
+        if row.method == "mdmt-r"
+    ]
     for ours, place in ((0.0295, "inside"), (0.0305, "above"), (0.0095, "below")):
         row.metrics["F_T"] = {"mean": ours, "std": 0.0, "runs": [ours]}
         assert results.beside(row, results.OTHERS[0])[-1] == place
@@ -150,8 +177,17 @@ def test_what_is_kept_of_a_run_is_small_and_reads_as_a_run(measured):
 def test_the_first_seed_of_the_methods_that_are_drawn_keeps_its_features(tmp_path):
     runs = tmp_path / "runs"
     of_task_1 = {f"features.0.{after}": np.eye(2, 5, dtype=np.float16) for after in range(5)}
-    snapshots = {**of_task_1, "features.4.4": np.eye(2, 5, dtype=np.float16), "labels.4": np.arange(2)}
-    assert set(results.drawn(snapshots)) == {"features.0.0", "features.0.4", "features.4.4", "labels.4"}
+    snapshots = {
+        **of_task_1,
+        "features.4.4": np.eye(2, 5, dtype=np.float16),
+        "labels.4": np.arange(2),
+    }
+    assert set(results.drawn(snapshots)) == {
+        "features.0.0",
+        "features.0.4",
+        "features.4.4",
+        "labels.4",
+    }
     for method, seed in (("mdmt-r", 1234), ("mdmt-r", 1235), ("er", 1234)):
         leave(runs, method, seed)
     results.collect(runs, tmp_path / "results")
@@ -185,11 +221,15 @@ def test_the_page_of_the_repository_shows_every_row_and_stays_small():
     assert "<code>/" not in page, "a path of the machine that made it"
     for study in results.read_results(ROOT / "results"):
         for row in study.rows:
-            assert f'<td data-value="{row.accuracy}"' in page, f"{row.label} differs from results/: make results"
+            assert f'<td data-value="{row.accuracy}"' in page, (
+                f"{row.label} differs from results/: make results"
+            )
 
 
 def held_out_run(out, variant, seed, accuracy, subset=None):
-    folder = leave(out, variant, seed, benchmark="permuted-mnist", cross_validation=True, subset=subset)
+    folder = leave(
+        out, variant, seed, benchmark="permuted-mnist", cross_validation=True, subset=subset
+    )
     record = json.loads((folder / "record.json").read_text())
     record["accuracy"][-1] = [accuracy] * 3
     (folder / "record.json").write_text(json.dumps(record))
@@ -208,7 +248,11 @@ def test_the_ablation_of_best_is_made_of_runs_on_held_out_tasks(tmp_path, measur
             held_out_run(tmp_path / "ablation", variant, seed, accuracy + shift)
     held_out_run(tmp_path / "ablation", "mdmt-r[lr=0.3]", 1, 0.7, subset=500)
     full_run(tmp_path / "ablation", "mdmt-r", 1, 0.3)  # not on held-out tasks
-    content = {"best": best, "tasks": 3, "trials": ablation.trials(tmp_path / "ablation", "permuted-mnist")}
+    content = {
+        "best": best,
+        "tasks": 3,
+        "trials": ablation.trials(tmp_path / "ablation", "permuted-mnist"),
+    }
     assert ablation.worth_table(content)[1:] == [
         ["none", "91.00 ± 1.00", "", "95.00 ± 1.00", ""],
         ["`average=0.5`", "93.00 ± 1.00", "+2.00", "92.00 ± 1.00", "-3.00"],
@@ -218,9 +262,16 @@ def test_the_ablation_of_best_is_made_of_runs_on_held_out_tasks(tmp_path, measur
         ["`distance=none`", "all", "1, 2", "81.00 ± 1.00", "-10.00", "none"],
         ["`lr=0.3`", "500", "1", "70.00", "", "none"],
     ]
-    record = {"command": "a command", "versions": {"cpu": "a fast one"}, "benchmarks": {"permuted-mnist": content}}
+    record = {
+        "command": "a command",
+        "versions": {"cpu": "a fast one"},
+        "benchmarks": {"permuted-mnist": content},
+    }
     (measured / "ablation.json").write_text(json.dumps(record))
-    assert "| `average=0.5` | 93.00 ± 1.00 | +2.00 | 92.00 ± 1.00 | -3.00 |" in made(measured)["RESULTS.md"]
+    assert (
+        "| `average=0.5` | 93.00 ± 1.00 | +2.00 | 92.00 ± 1.00 | -3.00 |"
+        in made(measured)["RESULTS.md"]
+    )
 
 
 def test_figures_3_5_and_6_are_drawn_from_the_one_seed_that_keeps_its_features(tmp_path):

@@ -1,4 +1,6 @@
-"""`mdmt runs`: what lies in a folder is listed, shown and removed, whatever state it is in; runs of earlier releases load."""
+"""`mdmt runs`: what lies in a folder is listed, shown and removed, whatever state it is in; runs of
+earlier releases load.
+"""
 
 import csv
 import io
@@ -64,12 +66,17 @@ def folder(out, method):
 @pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
 def test_a_release_is_listed_shown_and_read(release, capsys):
     found = listed(capsys, release)
-    assert [(run["state"], run["seed"]) for run in found.values()] == [("stopped", 1235), ("finished", 1234)]
+    assert [(run["state"], run["seed"]) for run in found.values()] == [
+        ("stopped", 1235),
+        ("finished", 1234),
+    ]
     unfinished, finished = found.values()
     assert unfinished["at"] == {"task": 2, "step": 20, "of_task": True}
     record = RunFolder(Path(finished["path"])).record
     assert finished["A_T"] == record["metrics"]["A_T"]
-    assert finished["bytes"] == sum(p.stat().st_size for p in Path(finished["path"]).rglob("*") if p.is_file())
+    assert finished["bytes"] == sum(
+        p.stat().st_size for p in Path(finished["path"]).rglob("*") if p.is_file()
+    )
     for about in found.values():
         assert about["benchmark"] == "split-digits"
         path = Path(about["path"])
@@ -86,14 +93,26 @@ def test_a_release_goes_on(release, tmp_path):
     before = (finished / "record.json").read_bytes()
     then = json.loads(before)
     now = run(RunFolder(finished).config, tmp_path / "runs", on_step=steps.append)
-    assert {**now, "metrics": then["metrics"]} == {**then, "buffer_bytes": 0, "ranks": 1}  # which came later too
-    assert now["metrics"].items() > then["metrics"].items()  # as did a metric, which is computed for it
+    assert {**now, "metrics": then["metrics"]} == {
+        **then,
+        "buffer_bytes": 0,
+        "ranks": 1,
+    }  # which came later too
+    assert (
+        now["metrics"].items() > then["metrics"].items()
+    )  # as did a metric, which is computed for it
     assert steps == []  # read, not run
     record = run(
-        RunFolder(unfinished).config, tmp_path / "runs", on_step=lambda learner: steps.append(learner.step_in_task)
+        RunFolder(unfinished).config,
+        tmp_path / "runs",
+        on_step=lambda learner: steps.append(learner.step_in_task),
     )
     assert steps == list(range(21, 81))
-    assert (record["finished"], record["steps"], len(RunFolder(unfinished).steps)) == (True, 160, 160)
+    assert (record["finished"], record["steps"], len(RunFolder(unfinished).steps)) == (
+        True,
+        160,
+        160,
+    )
     assert not (unfinished / "checkpoint").exists()
 
 
@@ -119,7 +138,12 @@ def test_a_release_is_reported(release, tmp_path, capsys):
 def test_whatever_is_damaged_or_foreign_is_listed_with_the_reason(out, capsys):
     good, stopped = folder(out, "mdmt-r"), folder(out, "er")
     for number, (name, content) in enumerate(
-        [("config.json", "{"), ("config.json", "[1]"), ("record.json", '{"finished": true}'), ("record.json", "")]
+        [
+            ("config.json", "{"),
+            ("config.json", "[1]"),
+            ("record.json", '{"finished": true}'),
+            ("record.json", ""),
+        ]
     ):
         copy = good.with_name(str(number))
         shutil.copytree(good, copy)
@@ -136,12 +160,20 @@ def test_whatever_is_damaged_or_foreign_is_listed_with_the_reason(out, capsys):
     (good.with_name("8") / ".lock").touch()
     (out / "notes.txt").write_text("mine")
     found = {
-        Path(run["path"]).name: run for run in json.loads(printed(capsys, "runs", "list", out, "--json").out)["runs"]
+        Path(run["path"]).name: run
+        for run in json.loads(printed(capsys, "runs", "list", out, "--json").out)["runs"]
     }
     assert {name: run["state"] for name, run in found.items()} == {
-        "0": "damaged", "1": "damaged", "2": "damaged", "3": "damaged", "9": "damaged", "model": "foreign",
-        "8": "stopped", "1234": "finished", "1235": "stopped",
-    }  # fmt: skip
+        "0": "damaged",
+        "1": "damaged",
+        "2": "damaged",
+        "3": "damaged",
+        "9": "damaged",
+        "model": "foreign",
+        "8": "stopped",
+        "1234": "finished",
+        "1235": "stopped",
+    }
     assert all(run["reason"] for run in found.values() if run["state"] in ("damaged", "foreign"))
     assert found["1235"]["at"] == {"task": 1, "step": 80, "of_task": False}
     text = printed(capsys, "runs", "list", out).out
@@ -153,9 +185,14 @@ def test_a_narrow_screen_shows_all_columns(out, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     lines = printed(capsys, "runs", "list", out).out.splitlines()
     assert all(len(line) <= 60 for line in lines)
-    assert any(f"{folder(out, 'mdmt-r').parent.name}/1234" in line and "finished 94.50" in line for line in lines)
+    assert any(
+        f"{folder(out, 'mdmt-r').parent.name}/1234" in line and "finished 94.50" in line
+        for line in lines
+    )
     shown = printed(capsys, "runs", "show", "er/", "--out", out).out.splitlines()
-    assert [line for line in shown if len(line) > 60] == [str(folder(out, "er"))]  # to be copied whole
+    assert [line for line in shown if len(line) > 60] == [
+        str(folder(out, "er"))
+    ]  # to be copied whole
 
 
 def test_nothing_there(tmp_path, capsys):
@@ -187,13 +224,20 @@ def test_the_steps_are_a_table_for_programs(out, capsys):
     text = printed(capsys, "runs", "show", "mdmt-r", "--out", out, "--csv").out
     assert text == (folder(out, "mdmt-r") / "steps.csv").read_text()
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert [(int(row["task"]), int(row["step"])) for row in rows] == [(t, s) for t in (1, 2) for s in range(1, 81)]
+    assert [(int(row["task"]), int(row["step"])) for row in rows] == [
+        (t, s) for t in (1, 2) for s in range(1, 81)
+    ]
     seconds = [float(row["seconds"]) for row in rows]
     assert seconds == sorted(seconds)
     assert float(rows[0]["loss"]) > float(rows[79]["loss"]) > 0
     unfinished = printed(capsys, "runs", "show", "er/", "--out", out, "--csv").out
     assert len(steps_from_csv(unfinished)) == 100
-    assert json.loads(printed(capsys, "runs", "show", "er/", "--out", out, "--json").out)["record"]["finished"] is False
+    assert (
+        json.loads(printed(capsys, "runs", "show", "er/", "--out", out, "--json").out)["record"][
+            "finished"
+        ]
+        is False
+    )
 
 
 def test_of_a_long_task_evenly_spaced_steps_are_kept(tmp_path, monkeypatch):
@@ -208,10 +252,22 @@ def test_of_a_long_task_evenly_spaced_steps_are_kept(tmp_path, monkeypatch):
 
 def test_what_names_a_run(out, capsys):
     run_folder = folder(out, "er")
-    for name in (run_folder, run_folder.parent, run_folder.parent.name, f"{run_folder.parent.name}/1235", "1235"):
-        assert json.loads(printed(capsys, "runs", "show", name, "--out", out, "--json").out)["path"] == str(run_folder)
-    assert "names 2 runs" in printed(capsys, "runs", "show", "split-digits", "--out", out, code=2).err
-    assert "no run 'nothing'" in printed(capsys, "runs", "show", "nothing", "--out", out, code=2).err
+    for name in (
+        run_folder,
+        run_folder.parent,
+        run_folder.parent.name,
+        f"{run_folder.parent.name}/1235",
+        "1235",
+    ):
+        assert json.loads(printed(capsys, "runs", "show", name, "--out", out, "--json").out)[
+            "path"
+        ] == str(run_folder)
+    assert (
+        "names 2 runs" in printed(capsys, "runs", "show", "split-digits", "--out", out, code=2).err
+    )
+    assert (
+        "no run 'nothing'" in printed(capsys, "runs", "show", "nothing", "--out", out, code=2).err
+    )
     (run_folder / "config.json").write_text("{")
     err = printed(capsys, "runs", "show", "er/", "--out", out, code=2).err
     assert "cannot be shown: damaged: config.json" in err
@@ -236,7 +292,10 @@ def test_remove_asks_and_takes_empty_folders_along(out, capsys, monkeypatch):
 def test_remove_without_an_answer_is_one_line(out, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     place = folder(out, "er")
-    assert f"mdmt: {place} was not removed: nobody answered" in printed(capsys, "runs", "remove", place, code=2).err
+    assert (
+        f"mdmt: {place} was not removed: nobody answered"
+        in printed(capsys, "runs", "remove", place, code=2).err
+    )
     assert (place / "config.json").exists()
 
 
@@ -248,7 +307,10 @@ def test_remove_refuses_what_a_process_holds_and_what_is_not_ours(out, capsys):
     assert (place / "checkpoint" / "state.json").exists()
     (out / "model").mkdir()
     (out / "model" / "config.json").write_text('{"architectures": []}')
-    assert "is not a run of mdmt" in printed(capsys, "runs", "remove", out / "model", "--yes", code=2).err
+    assert (
+        "is not a run of mdmt"
+        in printed(capsys, "runs", "remove", out / "model", "--yes", code=2).err
+    )
     assert (out / "model" / "config.json").exists()
 
 
@@ -260,12 +322,17 @@ def scalars(place):
 
     read = EventAccumulator(str(place))
     read.Reload()
-    return {tag: [(e.step, pytest.approx(e.value)) for e in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
+    return {
+        tag: [(e.step, pytest.approx(e.value)) for e in read.Scalars(tag)]
+        for tag in read.Tags()["scalars"]
+    }
 
 
 def small_run(monkeypatch, out):
     monkeypatch.setattr(
-        mdmt.experiments.run, "stream_for", lambda config, **_: small_stream("permuted-digits", tasks=config.tasks)
+        mdmt.experiments.run,
+        "stream_for",
+        lambda config, **_: small_stream("permuted-digits", tasks=config.tasks),
     )
     config = resolve("permuted-digits", "van", tasks=2)
     return config, folder_of(config, out)
@@ -277,10 +344,17 @@ def test_event_files_hold_loss_and_accuracies(tmp_path, monkeypatch, capsys):
     assert main(arguments) == 0
     assert not (place / "tensorboard").exists()
     assert main([*arguments, "--log", "tensorboard"]) == 0  # of a run that is finished
-    record, kept, found = RunFolder(place).record, RunFolder(place).steps, scalars(place / "tensorboard")
+    record, kept, found = (
+        RunFolder(place).record,
+        RunFolder(place).steps,
+        scalars(place / "tensorboard"),
+    )
     assert found["loss"] == [(i, row[2]) for i, row in enumerate(kept, 1)]
     assert found["A_t"] == [(1, record["accuracy"][0][0]), (2, record["metrics"]["A_T"])]
-    assert found["accuracy/task 01"] == [(1, record["accuracy"][0][0]), (2, record["accuracy"][1][0])]
+    assert found["accuracy/task 01"] == [
+        (1, record["accuracy"][0][0]),
+        (2, record["accuracy"][1][0]),
+    ]
     assert main([*arguments, "--log", "tensorboard", "--fresh"]) == 0
     assert scalars(place / "tensorboard") == found
     assert not list(place.glob("tmp*"))
@@ -301,10 +375,15 @@ def test_events_of_a_task_are_there_when_the_next_begins(tmp_path, monkeypatch):
 
 def test_without_the_package_one_line_says_what_to_install(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    err = printed(capsys, "run", "--tasks", "1", "--out", tmp_path, "--log", "tensorboard", code=2).err
+    err = printed(
+        capsys, "run", "--tasks", "1", "--out", tmp_path, "--log", "tensorboard", code=2
+    ).err
     assert "pip install '.[tensorboard]'" in err
     assert list(tmp_path.iterdir()) == []
-    assert "--log csv: must be tensorboard" in printed(capsys, "run", "--log", "csv", "--out", tmp_path, code=2).err
+    assert (
+        "--log csv: must be tensorboard"
+        in printed(capsys, "run", "--log", "csv", "--out", tmp_path, code=2).err
+    )
 
 
 def test_the_list_has_tasks_and_date_and_tells_equal_labels_apart(tmp_path, capsys, monkeypatch):
@@ -321,4 +400,8 @@ def test_the_list_has_tasks_and_date_and_tells_equal_labels_apart(tmp_path, caps
     when = datetime.fromtimestamp(1e9)
     assert f"{when.day} Sep {when:%H:%M}" in text
     runs = json.loads(printed(capsys, "runs", "list", tmp_path, "--json").out)["runs"]
-    assert {(run["tasks"], run["differs"]) for run in runs} == {(3, "batch=10"), (3, "batch=20"), (3, "")}
+    assert {(run["tasks"], run["differs"]) for run in runs} == {
+        (3, "batch=10"),
+        (3, "batch=20"),
+        (3, ""),
+    }

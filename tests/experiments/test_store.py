@@ -28,10 +28,14 @@ def run_of(out, method):
 
 def listed(capsys, out):
     assert main(["runs", "list", str(out), "--json"]) == 0
-    return {run["label"].partition("[")[0]: run for run in json.loads(capsys.readouterr().out)["runs"]}
+    return {
+        run["label"].partition("[")[0]: run for run in json.loads(capsys.readouterr().out)["runs"]
+    }
 
 
-def test_a_run_is_running_while_a_process_holds_it_and_stopped_when_none_does(out, capsys, monkeypatch):
+def test_a_run_is_running_while_a_process_holds_it_and_stopped_when_none_does(
+    out, capsys, monkeypatch
+):
     monkeypatch.setenv("COLUMNS", "200")
     folder = run_of(out, "er")
     at = Position(task=2, step=20, of_task=True)
@@ -83,7 +87,11 @@ def test_stored_metrics_are_not_trusted(tmp_path):
 
 def test_a_damaged_file_is_named_and_the_others_are_read(out):
     folder = run_of(out, "mdmt-r")
-    for name, attribute in (("steps.csv", "steps"), ("snapshots.safetensors", "snapshots"), ("record.json", "record")):
+    for name, attribute in (
+        ("steps.csv", "steps"),
+        ("snapshots.safetensors", "snapshots"),
+        ("record.json", "record"),
+    ):
         whole = (folder.path / name).read_bytes()
         (folder.path / name).write_bytes(whole[: len(whole) // 2])
         with pytest.raises(Mistake, match=f"^{name} is damaged: "):
@@ -107,10 +115,9 @@ def test_of_an_unfinished_run_the_last_good_checkpoint_is_read(out):
 
 def test_reading_loads_no_torch(out):
     code = (
-        "import sys; from mdmt.runs.folder import find_runs\n"
-        f"runs = find_runs({str(out)!r})\n"
-        "print([(r.state.kind, len(r.steps), len(r.snapshots), r.record_so_far['steps']) for r in runs])\n"
-        "assert 'torch' not in sys.modules"
+        "import sys; from mdmt.runs.folder import find_runs\nruns ="
+        f" find_runs({str(out)!r})\nprint([(r.state.kind, len(r.steps), len(r.snapshots),"
+        " r.record_so_far['steps']) for r in runs])\nassert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[('stopped', 100, 0, 100), ('finished', 160, 12, 160)]\n"

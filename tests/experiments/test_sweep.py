@@ -28,7 +28,9 @@ class Here:
         self.most = max(self.most, self.running)
         self.messages.append(Event(config, "task 1/1"))
         failed = config.method == "van"
-        self.messages.append(Outcome(config, None if failed else {"seed": config.seed}, "no luck" if failed else ""))
+        self.messages.append(
+            Outcome(config, None if failed else {"seed": config.seed}, "no luck" if failed else "")
+        )
 
     def next(self):
         message = self.messages.popleft()
@@ -40,7 +42,11 @@ class Here:
 
 
 def configs_of(*methods, seeds=(1, 2)):
-    return [resolve("permuted-digits", method, tasks=1, seed=seed) for seed in seeds for method in methods]
+    return [
+        resolve("permuted-digits", method, tasks=1, seed=seed)
+        for seed in seeds
+        for method in methods
+    ]
 
 
 def test_workers_of_another_kind_do_all_runs_and_a_failure_stops_none(tmp_path):
@@ -50,8 +56,11 @@ def test_workers_of_another_kind_do_all_runs_and_a_failure_stops_none(tmp_path):
     assert workers.most == 2
     assert workers.stopped
     assert [(o.config.label, o.config.seed, o.record, o.reason) for o in outcomes] == [
-        ("van", 1, None, "no luck"), ("er", 1, {"seed": 1}, ""), ("van", 2, None, "no luck"), ("er", 2, {"seed": 2}, ""),
-    ]  # fmt: skip
+        ("van", 1, None, "no luck"),
+        ("er", 1, {"seed": 1}, ""),
+        ("van", 2, None, "no luck"),
+        ("er", 2, {"seed": 2}, ""),
+    ]
     assert [event.kind for event in events[:3]] == ["start", "start", "progress"]
     assert len(events) == 8
 
@@ -67,7 +76,9 @@ def test_finished_runs_are_read_first_and_need_no_workers(tmp_path):
     assert [o.read for o in sweep(configs_of("er", seeds=[2]), tmp_path, unused)] == [True]
     assert unused.started == []
     assert unused.stopped  # they may hold a connection
-    assert [o.read for o in sweep(configs_of("er", seeds=[2]), tmp_path, Here(1), fresh=True)] == [False]
+    assert [o.read for o in sweep(configs_of("er", seeds=[2]), tmp_path, Here(1), fresh=True)] == [
+        False
+    ]
 
 
 def test_variants_that_name_the_same_run_share_it(tmp_path):
@@ -77,7 +88,10 @@ def test_variants_that_name_the_same_run_share_it(tmp_path):
     workers = Here(2)
     outcomes = list(sweep(configs, tmp_path, workers))
     assert workers.started == [("er", 1)]
-    assert [(o.config.label, o.record) for o in outcomes] == [("er", {"seed": 1}), (f"er[lr={usual}]", {"seed": 1})]
+    assert [(o.config.label, o.record) for o in outcomes] == [
+        ("er", {"seed": 1}),
+        (f"er[lr={usual}]", {"seed": 1}),
+    ]
 
 
 def test_whatever_ends_the_loop_early_stops_the_workers(tmp_path):
@@ -109,7 +123,9 @@ def test_runs_share_the_graphics_cards_of_a_machine_out(tmp_path, monkeypatch):
     assert seen == ["4", "7", "4", "7"]
     del workers.running[1]
     assert workers._free_card() == "7"
-    assert Processes(tmp_path, 2, device="cuda:4")._free_card() is None  # a card that was named stays it
+    assert (
+        Processes(tmp_path, 2, device="cuda:4")._free_card() is None
+    )  # a card that was named stays it
     assert Processes(tmp_path, 2)._free_card() is None
     assert process_count("auto", cards=3) == 3
 

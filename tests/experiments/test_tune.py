@@ -47,7 +47,9 @@ def here(monkeypatch):
                 yield Outcome(config, None, str(error))
 
     def small(config, **_):
-        return small_stream("permuted-digits", tasks=3, seed=config.seed, cross_validation=config.cross_validation)
+        return small_stream(
+            "permuted-digits", tasks=3, seed=config.seed, cross_validation=config.cross_validation
+        )
 
     monkeypatch.setattr(mdmt.runs.rows, "sweep", sweep)
     monkeypatch.setattr(mdmt.experiments.run, "stream_for", small)
@@ -78,7 +80,9 @@ def test_held_out_tasks_share_nothing_with_the_others(benchmark, tmp_path, monke
         assert not {t.name for t in apart} & {t.name for t in measured}
         assert apart.reduced["cross_validation"] is True
         if bench.name.startswith("permuted"):
-            orders = [{tuple(t.view.order.tolist()) for t in stream} for stream in (apart, measured)]
+            orders = [
+                {tuple(t.view.order.tolist()) for t in stream} for stream in (apart, measured)
+            ]
             assert not orders[0] & orders[1]
         elif not bench.validation:
             classes = [{c for t in stream for c in t.classes} for stream in (apart, measured)]
@@ -86,9 +90,12 @@ def test_held_out_tasks_share_nothing_with_the_others(benchmark, tmp_path, monke
 
 
 def test_permutations_to_choose_settings_on_do_not_run_out(here, tmp_path, capsys):
-    """Three tasks forget little; as many as a run is measured on are as hard, and none of them is one of these."""
+    """Three tasks forget little; as many as a run is measured on are as hard, and none of them is
+    one of these.
+    """
     apart, measured = (
-        stream_for(resolve("permuted-digits", "van", tasks=10, cross_validation=held_out)) for held_out in (True, False)
+        stream_for(resolve("permuted-digits", "van", tasks=10, cross_validation=held_out))
+        for held_out in (True, False)
     )
     orders = [[tuple(t.view.order.tolist()) for t in stream] for stream in (apart, measured)]
     assert len({*orders[0], *orders[1]}) == 20
@@ -103,7 +110,8 @@ def rows_of(part):
 @pytest.mark.parametrize("benchmark", ["permuted-digits", "split-digits"])
 def test_held_out_digits_are_tested_on_images_that_no_run_is_measured_on(benchmark):
     apart, measured = (
-        stream_for(resolve(benchmark, "van", cross_validation=held_out))[0] for held_out in (True, False)
+        stream_for(resolve(benchmark, "van", cross_validation=held_out))[0]
+        for held_out in (True, False)
     )
     classes = len(measured.classes)
     assert torch.bincount(apart.train.labels).tolist() == [350] * classes
@@ -138,7 +146,9 @@ def test_points_that_were_scored_on_the_test_images_count_no_more(tmp_path):
 
 
 def test_the_best_point_comes_first_and_can_be_used(here, tmp_path, capsys):
-    found = json.loads(tune(capsys, tmp_path, "--method", "van", "--grid", "lr=1e-6,0.1,1e30", "--json").out)
+    found = json.loads(
+        tune(capsys, tmp_path, "--method", "van", "--grid", "lr=1e-6,0.1,1e30", "--json").out
+    )
     assert [row["settings"] for row in found["rows"]] == [{"lr": "0.1"}, {"lr": "1e-6"}]
     assert found["best"] == {"lr": "0.1"}
     accuracies = [row["metrics"]["A_T"]["mean"] for row in found["rows"]]
@@ -149,8 +159,12 @@ def test_the_best_point_comes_first_and_can_be_used(here, tmp_path, capsys):
         for folder in row["runs"]:
             with open(f"{folder}/record.json") as file:
                 record = json.load(file)
-            assert [task["name"] for task in record["tasks"]] == [f"permutation {n}" for n in (11, 12, 13)]
-    text = tune(capsys, tmp_path, "--method", "van", "--grid", "lr=1e-6,0.1", "--set", "epochs=1", "--quiet").out
+            assert [task["name"] for task in record["tasks"]] == [
+                f"permutation {n}" for n in (11, 12, 13)
+            ]
+    text = tune(
+        capsys, tmp_path, "--method", "van", "--grid", "lr=1e-6,0.1", "--set", "epochs=1", "--quiet"
+    ).out
     lines = text.splitlines()
     assert lines[0] == "van on the held-out tasks of permuted-digits, seed 1234"
     assert lines[1].split() == ["lr", "A_3", "(%)", "F_3", "seconds"]
@@ -159,7 +173,9 @@ def test_the_best_point_comes_first_and_can_be_used(here, tmp_path, capsys):
 
 
 def test_the_command_for_the_best_keeps_the_options(here, tmp_path, capsys):
-    printed = tune(capsys, tmp_path, "--method", "van", "--grid", "lr=0.1", "--threads", "2", "--tasks", "2").out
+    printed = tune(
+        capsys, tmp_path, "--method", "van", "--grid", "lr=0.1", "--threads", "2", "--tasks", "2"
+    ).out
     assert printed.endswith("mdmt run permuted-digits --method van --set lr=0.1 --threads 2\n")
 
 
@@ -171,8 +187,14 @@ def test_points_are_the_product_or_drawn_from_it(here, tmp_path, capsys):
     some = json.loads(tune(capsys, tmp_path, *arguments, "--points", "2").out)["rows"]
     assert len(some) == 2
     assert some == json.loads(tune(capsys, tmp_path, *arguments, "--points", "2").out)["rows"]
-    alone = json.loads(tune(capsys, tmp_path, "--method", "ewc", "--grid", "strength", "--points", "1", "--json").out)
-    assert {row["settings"]["strength"] for row in alone["rows"]} <= set(SPACES["ewc"]["strength"].value)
+    alone = json.loads(
+        tune(
+            capsys, tmp_path, "--method", "ewc", "--grid", "strength", "--points", "1", "--json"
+        ).out
+    )
+    assert {row["settings"]["strength"] for row in alone["rows"]} <= set(
+        SPACES["ewc"]["strength"].value
+    )
 
 
 def test_a_point_that_lacks_a_seed_is_not_the_best():
@@ -202,19 +224,28 @@ def test_workers_do_the_runs_and_finished_ones_are_read(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["folder", "--data", "x"], "folder has no held-out tasks to choose settings on; these have: permuted-digits"),
+        (
+            ["folder", "--data", "x"],
+            "folder has no held-out tasks to choose settings on; these have: permuted-digits",
+        ),
         (
             ["--method", "van", "--grid", "strength=1"],
             "setting 'strength' is unknown; van on permuted-digits takes augment, batch",
         ),
-        (["--grid", "nothing"], "--grid nothing: write it as key=a,b,c, or one of class_margin, scale alone"),
+        (
+            ["--grid", "nothing"],
+            "--grid nothing: write it as key=a,b,c, or one of class_margin, scale alone",
+        ),
         (["--grid", "lr="], "--grid lr=: write it as key=a,b,c"),
         (["--grid", "lr=0.1", "--set", "lr=0.2"], "lr is set to one value already"),
         (["--grid", "lr=x"], "lr=x: must be a number"),
         (["--tasks", "991"], "tasks=991: permuted-digits takes 1 to 990 held-out ones"),
         (["split-digits", "--tasks", "6"], "tasks=6: split-digits takes 1 to 5 held-out ones"),
         (["--workers", "0", "--grid", "lr=0.1"], "--workers 0"),
-        (["--checkpoint-every", "x", "--grid", "lr=0.1,0.2"], "mdmt: checkpoint-every x: must be a number of steps"),
+        (
+            ["--checkpoint-every", "x", "--grid", "lr=0.1,0.2"],
+            "mdmt: checkpoint-every x: must be a number of steps",
+        ),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, tmp_path, capsys, monkeypatch):
@@ -240,10 +271,13 @@ def test_every_method_has_a_grid_of_settings_that_it_takes():
 
 def test_configs_from_before_keep_their_folder():
     config = resolve("permuted-digits", "van")
-    older = RunConfig.from_json({k: v for k, v in config.to_json().items() if k != "cross_validation"})
+    older = RunConfig.from_json(
+        {k: v for k, v in config.to_json().items() if k != "cross_validation"}
+    )
     assert config.hash == older.hash
     assert (
-        resolve("permuted-digits", "van", tasks=3).hash != resolve("permuted-digits", "van", cross_validation=True).hash
+        resolve("permuted-digits", "van", tasks=3).hash
+        != resolve("permuted-digits", "van", cross_validation=True).hash
     )
 
 
@@ -256,9 +290,20 @@ def load_script():
     return script
 
 
-def test_the_digits_are_tuned_with_equal_effort_and_the_record_is_the_preset(here, tmp_path, monkeypatch):
+def test_the_digits_are_tuned_with_equal_effort_and_the_record_is_the_preset(
+    here, tmp_path, monkeypatch
+):
     file = tmp_path / "tuned.json"
-    arguments = ["--out", str(tmp_path / "runs"), "--record", str(file), "--trials", "2", "--seeds", "2"]
+    arguments = [
+        "--out",
+        str(tmp_path / "runs"),
+        "--record",
+        str(file),
+        "--trials",
+        "2",
+        "--seeds",
+        "2",
+    ]
     arguments += ["--benchmarks", "permuted-digits", "--methods", "van", "er", "ewc"]
     load_script().main(arguments)
     record = json.loads(file.read_text())
@@ -304,9 +349,13 @@ def test_the_presets_of_the_digits_are_the_best_of_as_many_trials_for_each_metho
         heads = benchmarks.find(benchmark).heads[0]
         assert list(entries) == list(METHODS)
         for method, entry in entries.items():
-            assert {key: tuple(values) for key, values in entry["space"].items()} == script.space_of(method, heads)
+            assert {
+                key: tuple(values) for key, values in entry["space"].items()
+            } == script.space_of(method, heads)
             points = points_of(script.space_of(method, heads), script.TRIALS, script.SEEDS.start)
-            assert sorted(str(trial["settings"]) for trial in entry["tried"]) == sorted(map(str, points))
+            assert sorted(str(trial["settings"]) for trial in entry["tried"]) == sorted(
+                map(str, points)
+            )
             finished = [trial for trial in entry["tried"] if trial["seeds"] == record["seeds"]]
             best = max(finished, key=lambda trial: trial["A_T"]["mean"])
             config = resolve(benchmark, method)

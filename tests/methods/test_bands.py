@@ -1,7 +1,9 @@
-"""Expected accuracies of all methods on a small part of the digits: 4 tasks x 1,000, reference batch 64, 2 seeds.
+"""Expected accuracies of all methods on a small part of the digits: 4 tasks x 1,000, reference
+batch 64, 2 seeds.
 
-The table was measured over six seeds (1234 to 1239): mean and standard deviation of A_T and F_T. A mean over two seeds may
-lie four of its standard errors away, and a little more where six seeds happened to agree.
+The table was measured over six seeds (1234 to 1239): mean and standard deviation of A_T and F_T. A
+mean over two seeds may lie four of its standard errors away, and a little more where six seeds
+happened to agree.
 """
 
 from functools import cache
@@ -30,7 +32,8 @@ MEASURED = {  # A_T: mean, std; F_T: mean, std
 }
 
 
-# Over six seeds, 5 tasks x 4,000, lr .1: what a pull gains in A_T over none was .030 to .106, and it
+# Over six seeds, 5 tasks x 4,000, lr .1: what a pull gains in A_T over none was .030 to .106, and
+# it
 # saved .053 to .132 of F_T.
 PULLS = {
     "ewc": {"strength": 3.0, "window": 10},
@@ -46,7 +49,9 @@ def measured(name):
     values = []
     for seed in (1234, 1235):
         stream = small_stream("permuted-digits", tasks=4, train=1000, test=1000, seed=seed)
-        learner = preset_learner(name, "permuted-digits", seed, mdmt.backbones.mlp(784), 4, reference_batch=64)
+        learner = preset_learner(
+            name, "permuted-digits", seed, mdmt.backbones.mlp(784), 4, reference_batch=64
+        )
         values.append(learner.run(stream).metrics)
     a = sum(v["A_T"] for v in values) / 2
     return a, None if values[0]["F_T"] is None else sum(v["F_T"] for v in values) / 2
@@ -73,7 +78,9 @@ def test_within_its_band(name):
 
 @cache
 def long_run(name, seed):
-    """A_T and F_T of five tasks that are long enough to be forgotten, at one learning rate for all."""
+    """A_T and F_T of five tasks that are long enough to be forgotten, at one learning rate for
+    all.
+    """
     stream = small_stream("permuted-digits", tasks=5, train=4000, test=1000, seed=seed)
     method = METHODS[name](**PULLS.get(name, {}))
     learner = mdmt.Learner(mdmt.backbones.mlp(784), method, lr=0.1, seed=seed)
@@ -85,7 +92,9 @@ def long_run(name, seed):
 @pytest.mark.xdist_group("pulls")  # they share the runs without a pull
 @pytest.mark.parametrize("name", PULLS)
 def test_a_pull_forgets_less_than_none(name):
-    """The same seeds, order and learning rate: without a pull these are the runs of VAN, and nothing is gained."""
+    """The same seeds, order and learning rate: without a pull these are the runs of VAN, and
+    nothing is gained.
+    """
     pairs = [(long_run(name, seed), long_run("van", seed)) for seed in (1234, 1235)]
     gained = sum(a - plain for (a, _), (plain, _) in pairs) / 2
     saved = sum(plain - f for (_, f), (_, plain) in pairs) / 2

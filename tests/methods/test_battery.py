@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from mdmt import memory
-from mdmt.checks import CHECKS, KINDS, Trial, check_method, outcome, the_end_of_a_task_leaves_the_network_alone
+from mdmt.checks import (
+    CHECKS,
+    KINDS,
+    Trial,
+    check_method,
+    outcome,
+    the_end_of_a_task_leaves_the_network_alone,
+)
 from mdmt.methods import ER, EWC, MDMTR, METHODS, VAN, Buffer, Method
 from mdmt.runs.request import split_methods
 from mdmt.tasks import Batch
@@ -16,11 +23,18 @@ REHEARSAL = [name for name, method in METHODS.items() if method.uses_memory]
 ANCHORED = [name for name, method in METHODS.items() if method.kind == "regularisation"]
 
 SETTINGS = {
-    "ewc": {"window": 3, "strength": 50.0}, "mas": {"strength": 0.1}, "rwalk": {"window": 3}, "pi": {"strength": 0.1},
-    "mer": {"replay": 1, "beta": 0.5, "gamma": 0.5}, "a-gem": {"reference_batch": 12}, "er": {"reference_batch": 12},
-    "mega": {"reference_batch": 12}, "mdmt-r": {"reference_batch": 12}, "der++": {"reference_batch": 12},
+    "ewc": {"window": 3, "strength": 50.0},
+    "mas": {"strength": 0.1},
+    "rwalk": {"window": 3},
+    "pi": {"strength": 0.1},
+    "mer": {"replay": 1, "beta": 0.5, "gamma": 0.5},
+    "a-gem": {"reference_batch": 12},
+    "er": {"reference_batch": 12},
+    "mega": {"reference_batch": 12},
+    "mdmt-r": {"reference_batch": 12},
+    "der++": {"reference_batch": 12},
     "er-ace": {"reference_batch": 12},
-}  # fmt: skip
+}
 
 
 def method_of(name, **more):
@@ -87,7 +101,9 @@ def test_strength_zero_is_plain_fine_tuning_and_more_is_not(name, kind):
     one_task = trial.stream(tasks=1)
     assert outcome(trial_of(name, kind, strength=0.0).run()) == outcome(plain(kind))
     assert weights(trial.run()) != weights(plain(kind))
-    assert outcome(trial.run(stream=one_task)) == outcome(plain(kind, one_task))  # nothing to hold yet
+    assert outcome(trial.run(stream=one_task)) == outcome(
+        plain(kind, one_task)
+    )  # nothing to hold yet
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -105,7 +121,9 @@ def test_a_stronger_pull_holds_the_weights_closer(name, kind):
         learner.method.strength = pull / float(importance.max())  # as strong as steps of .02 bear
         learner.learn(second)
         size = len(start)
-        distances.append(float((importance * (learner.model.flat.detach()[:size] - start).square()).sum()))
+        distances.append(
+            float((importance * (learner.model.flat.detach()[:size] - start).square()).sum())
+        )
     assert importance.max() > 0
     assert distances[1] < distances[0]
 
@@ -176,7 +194,9 @@ class Greedy(ER):
     def gradient(self, batch):
         old = self.memory.sample(self.reference_batch)
         return (
-            self.grad(batch if old is None else Batch.joined([old, batch]))[1] * len(old or [1]) / (len(old or [2]) - 1)
+            self.grad(batch if old is None else Batch.joined([old, batch]))[1]
+            * len(old or [1])
+            / (len(old or [2]) - 1)
         )
 
 
@@ -215,7 +235,20 @@ def test_every_method_says_what_it_is():
 
 
 def test_the_twelve_rows_of_table_1_and_two_newer_ones():
-    table_1 = ["joint", "van", "ewc", "mas", "rwalk", "pi", "mer", "gem", "a-gem", "er", "mega", "mdmt-r"]
+    table_1 = [
+        "joint",
+        "van",
+        "ewc",
+        "mas",
+        "rwalk",
+        "pi",
+        "mer",
+        "gem",
+        "a-gem",
+        "er",
+        "mega",
+        "mdmt-r",
+    ]
     assert [*table_1, "der++", "er-ace"] == NAMES
     assert split_methods("paper") == table_1
     assert split_methods("all") == NAMES

@@ -11,7 +11,9 @@ from support.helpers import mistake, small_stream
 
 
 def learner_of(method, **more):
-    return mdmt.Learner(mdmt.backbones.mlp(784, 16), method, memory=mdmt.memory.Ring(3), seed=3, **more)
+    return mdmt.Learner(
+        mdmt.backbones.mlp(784, 16), method, memory=mdmt.memory.Ring(3), seed=3, **more
+    )
 
 
 def test_the_model_answers_with_the_running_mean_of_its_weights(tmp_path):
@@ -32,7 +34,8 @@ def test_the_model_answers_with_the_running_mean_of_its_weights(tmp_path):
         share = max(0.4, 1 / (number % steps + 1))  # at first the mean of the task's own steps
         mean = (1 - share) * mean + share * now
     assert torch.allclose(learner.method.mean, mean, atol=1e-6)
-    # The same answers as a network that has those weights, and other ones than the weights that learn give.
+    # The same answers as a network that has those weights, and other ones than the weights that
+    # learn give.
     x = stream[0].view(stream[0].test.inputs)
     answered = learner.features(x)
     live = learner.model.flat.detach().clone()
@@ -76,6 +79,12 @@ def test_unset_they_are_no_part_of_a_configuration():
     assert set(MDMTR().arguments) == set(resolve("permuted-mnist", "mdmt-r").arguments)
     assert not {"average", "last_step", "mean"} & {*MDMTR().arguments, *MDMTR().used_buffers()}
     assert MDMTR(average=0.9).arguments["average"] == 0.9
-    assert resolve("permuted-mnist", "mdmt-r[average=0]").hash == resolve("permuted-mnist", "mdmt-r").hash
-    assert resolve("permuted-mnist", "mdmt-r[average=0.5]").hash != resolve("permuted-mnist", "mdmt-r").hash
+    assert (
+        resolve("permuted-mnist", "mdmt-r[average=0]").hash
+        == resolve("permuted-mnist", "mdmt-r").hash
+    )
+    assert (
+        resolve("permuted-mnist", "mdmt-r[average=0.5]").hash
+        != resolve("permuted-mnist", "mdmt-r").hash
+    )
     assert mistake(MDMTR, average=1.0) == "MDMTR: average=1.0: must be less than 1.0"

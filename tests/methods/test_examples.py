@@ -1,4 +1,6 @@
-"""A method of one's own: the guide's code runs as printed, and DER++ and ER-ACE compute what their papers say."""
+"""A method of one's own: the guide's code runs as printed, and DER++ and ER-ACE compute what their
+papers say.
+"""
 
 import json
 import math
@@ -72,7 +74,9 @@ def learner_of(method, seed=3, kind="mlp", **more):
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_less_is_forgotten_than_without_memory(seed):
-    """One head for ten digits, two at a time: without a memory only the last two are known when no task is given."""
+    """One head for ten digits, two at a time: without a memory only the last two are known when no
+    task is given.
+    """
     stream = small_stream(tasks=5, train=200, test=60, heads="shared")
     free = {}
     for method in (VAN(), DERPP(reference_batch=32), ERACE(reference_batch=32)):
@@ -83,13 +87,21 @@ def test_less_is_forgotten_than_without_memory(seed):
     assert free[ERACE] > 0.5
 
 
-@pytest.mark.parametrize("outputs", [0, 10])  # the head grows task by task, or is there from the start
+@pytest.mark.parametrize(
+    "outputs", [0, 10]
+)  # the head grows task by task, or is there from the start
 @pytest.mark.parametrize("policy", [memory.Reservoir(20), memory.Ring(3), memory.AtTaskEnd(3)])
 @pytest.mark.parametrize("make", [DERPP, ERACE])
 def test_same_bits_with_and_without_saving(make, policy, outputs, tmp_path):
-    kind = "resnet" if policy.observes else "mlp"  # two steps do not fill batch norm's running statistics
+    kind = (
+        "resnet" if policy.observes else "mlp"
+    )  # two steps do not fill batch norm's running statistics
     fresh = lambda: learner_of(  # noqa: E731
-        make(reference_batch=8), memory=memory.make(policy.spec), outputs=outputs, kind=kind, lr=0.03
+        make(reference_batch=8),
+        memory=memory.make(policy.spec),
+        outputs=outputs,
+        kind=kind,
+        lr=0.03,
     )
     straight, saved = fresh(), fresh()
     for task in small_stream(tasks=3, train=20):
@@ -108,7 +120,9 @@ def plain_cross_entropy(scores, label, rows):
 @pytest.mark.parametrize("heads", ["shared", "per-task"])
 @pytest.mark.parametrize("policy", [memory.Reservoir(30), memory.Ring(5)])
 def test_der_follows_the_gradient_of_its_loss(policy, heads, kind):
-    """Cross entropy + alpha MSE + beta cross entropy, written out sample by sample on the same three batches."""
+    """Cross entropy + alpha MSE + beta cross entropy, written out sample by sample on the same
+    three batches.
+    """
     method = DERPP(alpha=0.7, beta=0.4, reference_batch=12)
     learner = learner_of(method, kind=kind, heads=heads, memory=memory.make(policy.spec), lr=0.03)
     tasks = small_stream(tasks=3, heads=heads).tasks
@@ -118,8 +132,10 @@ def test_der_follows_the_gradient_of_its_loss(policy, heads, kind):
     assert len(model.head_of_class) == 8  # grown from 2 by 4, two rows free
     model.backbone.train()
     dark, plain, new = (
-        learner.memory.sample(12), learner.memory.sample(12), learner.read(tasks[2], torch.arange(0, 40, 4)),
-    )  # fmt: skip
+        learner.memory.sample(12),
+        learner.memory.sample(12),
+        learner.read(tasks[2], torch.arange(0, 40, 4)),
+    )
     assert set(dark.tasks.tolist()) == {0, 1, 2}
     draws = iter([dark, plain])
     learner.memory.sample = lambda count: next(draws)
@@ -127,7 +143,10 @@ def test_der_follows_the_gradient_of_its_loss(policy, heads, kind):
     def cross_entropy(batch):
         total = 0.0
         for scores, label, head in zip(
-            model.scores(model.features(batch.inputs)), batch.labels, method.heads(batch), strict=True
+            model.scores(model.features(batch.inputs)),
+            batch.labels,
+            method.heads(batch),
+            strict=True,
         ):
             rows = (model.head_of_class == head).nonzero()[:, 0]
             total = total + scores[rows].exp().sum().log() - scores[label]
@@ -142,10 +161,14 @@ def test_der_follows_the_gradient_of_its_loss(policy, heads, kind):
             total = total + sum((scores[row] - stored[row]) ** 2 for row in then) / len(then)
         return total / len(batch)
 
-    expected = model.gradient(0.7 * to_stored(dark) + 0.4 * cross_entropy(plain) + cross_entropy(new))
+    expected = model.gradient(
+        0.7 * to_stored(dark) + 0.4 * cross_entropy(plain) + cross_entropy(new)
+    )
     found = method.gradient(new)
     assert expected.isfinite().all()
-    assert torch.allclose(found, expected, atol=5e-5 * expected.abs().max())  # single precision through batch norm
+    assert torch.allclose(
+        found, expected, atol=5e-5 * expected.abs().max()
+    )  # single precision through batch norm
 
 
 def test_der_stores_the_logits_of_the_pass_that_taught_an_example():
@@ -155,7 +178,9 @@ def test_der_stores_the_logits_of_the_pass_that_taught_an_example():
     def follow(batch):
         with torch.no_grad():
             for image, scores in zip(
-                batch.inputs, learner.model.scores(learner.model.features(batch.inputs)), strict=True
+                batch.inputs,
+                learner.model.scores(learner.model.features(batch.inputs)),
+                strict=True,
             ):
                 logits[image.numpy().tobytes()] = scores
         step(batch)
@@ -192,7 +217,10 @@ def test_er_ace_new_examples_compete_among_the_classes_present(heads):
                 features = model.features(batch.inputs)
                 scores = model.scores(features).double().tolist()
             method.incoming = new
-            expected = [plain_cross_entropy(s, y, rows) for s, y in zip(scores, batch.labels.tolist(), strict=True)]
+            expected = [
+                plain_cross_entropy(s, y, rows)
+                for s, y in zip(scores, batch.labels.tolist(), strict=True)
+            ]
             assert method.loss(features, batch).tolist() == pytest.approx(expected, abs=1e-5)
             means.append(model.gradient(method.loss(model.features(batch.inputs), batch).mean()))
         method.incoming = None

@@ -20,7 +20,12 @@ from support.helpers import small_stream
 def tiny(method, kept=None, **more):
     """A network of a few hundred weights, slow loops over which are quick."""
     settings = {"lr": 0.05, "heads": "shared", "seed": 2} | more
-    return mdmt.Learner(mdmt.backbones.mlp(20, 6), method, memory=memory.Ring(3) if kept is None else kept, **settings)
+    return mdmt.Learner(
+        mdmt.backbones.mlp(20, 6),
+        method,
+        memory=memory.Ring(3) if kept is None else kept,
+        **settings,
+    )
 
 
 def tiny_tasks(count=3, examples=45):
@@ -34,7 +39,9 @@ def tiny_tasks(count=3, examples=45):
 
 
 class Path:
-    """Follows a learner step by step: the gradient of its cross entropy and its weights before and after."""
+    """Follows a learner step by step: the gradient of its cross entropy and its weights before and
+    after.
+    """
 
     def __init__(self, learner):
         self.steps, self.learner = [], learner
@@ -69,15 +76,18 @@ def test_pi_importances():
     assert max(expected) > 0.1
 
 
-# Tasks of six and of five steps: the window divides them, does not, is the whole task, or longer than it.
+# Tasks of six and of five steps: the window divides them, does not, is the whole task, or longer
+# than it.
 WINDOWS = [(60, 3), (60, 6), (45, 2), (45, 4), (45, 100)]
 
 
 class OriginalProgram:
-    """EWC and RWalk as the programs behind the published numbers run them, iteration by iteration, in float64.
+    """EWC and RWalk as the programs behind the published numbers run them, iteration by iteration,
+    in float64.
 
-    A fold comes before the iteration's own gradient: the first window of a task has K - 1 gradients, divided by K all the
-    same, and the gradient of the task's last iteration enters nothing. Only a task without a fold differs on purpose.
+    A fold comes before the iteration's own gradient: the first window of a task has K - 1
+    gradients, divided by K all the same, and the gradient of the task's last iteration enters
+    nothing. Only a task without a fold differs on purpose.
     """
 
     def __init__(self, start, lr, strength, window, walks, reading="code"):
@@ -88,7 +98,13 @@ class OriginalProgram:
 
     def task(self, batches, first):
         zero = torch.zeros_like(self.theta)
-        self.squares, self.gained, self.omega, self.snapshot, folds = zero, zero, zero, self.theta.clone(), 0
+        self.squares, self.gained, self.omega, self.snapshot, folds = (
+            zero,
+            zero,
+            zero,
+            self.theta.clone(),
+            0,
+        )
         for iteration, (x, y) in enumerate(batches):
             if (iteration + 1) % self.window == 0:
                 self.fold(self.window)
@@ -96,7 +112,9 @@ class OriginalProgram:
             g = self.slope(x, y)
             self.squares = self.squares + g**2
             before = self.theta.clone()
-            self.theta = before - self.lr * (g + 2 * self.strength * self.importance * (before - self.anchor))
+            self.theta = before - self.lr * (
+                g + 2 * self.strength * self.importance * (before - self.anchor)
+            )
             self.omega = self.omega - g * (self.theta - before)
         if not folds:
             self.fold(len(batches))
@@ -168,7 +186,9 @@ def test_rwalk_folds_when_the_original_does(reading, examples, window):
     def program(start):
         return OriginalProgram(start, 0.05, 0.5, window, walks=True, reading=reading)
 
-    check_against_the_original(RWalk(strength=0.5, window=window, reading=reading), program, examples)
+    check_against_the_original(
+        RWalk(strength=0.5, window=window, reading=reading), program, examples
+    )
 
 
 def test_ewc_as_in_the_paper_has_one_penalty_per_task():
@@ -200,8 +220,14 @@ def test_mas_importances(reading):
         model, size = learner.model, len(task.train)
         importance = torch.zeros_like(model.flat)
         for start in range(0, size, 10 if reading == "code" else 1):
-            batch = learner.read(task, torch.arange(start, min(size, start + (10 if reading == "code" else 1))))
-            squares = sum(model.scores(model.features(x[None]))[0, c] ** 2 for x in batch.inputs for c in range(3))
+            batch = learner.read(
+                task, torch.arange(start, min(size, start + (10 if reading == "code" else 1)))
+            )
+            squares = sum(
+                model.scores(model.features(x[None]))[0, c] ** 2
+                for x in batch.inputs
+                for c in range(3)
+            )
             importance += model.gradient(squares).abs()
         importance = importance.detach() / size
         total = importance if total is None or reading == "code" else total + importance
@@ -213,7 +239,9 @@ def test_the_pull_is_the_gradient_of_the_penalty(method):
     learner = tiny(method)
     learner.learn(tiny_tasks(1)[0])
     method.begin_task()
-    method.importance = torch.rand(method.importance.shape, generator=torch.Generator().manual_seed(1))
+    method.importance = torch.rand(
+        method.importance.shape, generator=torch.Generator().manual_seed(1)
+    )
     with torch.no_grad():
         learner.model.flat.add_(0.3)
     theta = learner.model.flat.detach().clone().requires_grad_()
@@ -295,9 +323,13 @@ def test_gem_solves_its_quadratic_program(kind, margin, seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_gem_makes_no_long_step_of_short_gradients(seed):
-    """The update is the nearest vector to g + margin * (sum of rows) in a cone: not longer, however nearly rows cancel."""
+    """The update is the nearest vector to g + margin * (sum of rows) in a cone: not longer, however
+    nearly rows cancel.
+    """
     rng = np.random.default_rng(seed)
-    rows = rng.normal(size=(6, 1)) * rng.normal(size=30) + 10 ** rng.uniform(-7, -5) * rng.normal(size=(6, 30))
+    rows = rng.normal(size=(6, 1)) * rng.normal(size=30) + 10 ** rng.uniform(-7, -5) * rng.normal(
+        size=(6, 30)
+    )
     rows = torch.from_numpy(rows * 10 ** rng.uniform(-3, 0, size=(6, 1)))
     g = -rows[0] + 1e-2 * torch.from_numpy(rng.normal(size=30))
     v = solve(rows @ rows.T, rows @ g, 0.5)
@@ -340,7 +372,9 @@ def test_gem_projects_away_from_all_that_the_memory_holds(margin):
         update = plain(batch)
         held = learner.memory.take(learner.memory.available) if len(learner.memory) else batch
         picks = [held.tasks == k for k in range(learner.current)]
-        assert [int(pick.sum()) for pick in picks] == [9] * learner.current  # three of each of three classes
+        assert [int(pick.sum()) for pick in picks] == [
+            9
+        ] * learner.current  # three of each of three classes
         parts = [Batch(held.inputs[pick], held.labels[pick], held.tasks[pick]) for pick in picks]
         g, rows = mean_gradient(batch), [mean_gradient(part) for part in parts]
         expected = g
@@ -381,7 +415,11 @@ def test_mega_gives_each_gradient_the_weight_of_its_own_loss():
 @pytest.mark.parametrize("seed", range(20))
 def test_mega_turns_by_the_best_angle(seed):
     rng = np.random.default_rng(seed)
-    phi, loss, loss_ref = rng.uniform(0, math.pi), rng.exponential(), rng.exponential() * rng.integers(0, 2)
+    phi, loss, loss_ref = (
+        rng.uniform(0, math.pi),
+        rng.exponential(),
+        rng.exponential() * rng.integers(0, 2),
+    )
     grid = np.linspace(0, math.pi / 2, 100_001)
     best = grid[np.argmax(loss * np.cos(grid) + loss_ref * np.cos(phi - grid))]
     found = best_angle(*(torch.tensor(v, dtype=torch.float64) for v in (phi, loss, loss_ref)))
@@ -397,7 +435,9 @@ def test_mega_keeps_the_length_and_the_angles(seed):
     phi = torch.acos(torch.cosine_similarity(g, r, dim=0))
     angle = best_angle(phi, loss, loss_ref)
     assert update.norm().item() == pytest.approx(g.norm().item())
-    assert torch.acos(torch.cosine_similarity(update, g, dim=0)).item() == pytest.approx(angle.item(), abs=1e-6)
+    assert torch.acos(torch.cosine_similarity(update, g, dim=0)).item() == pytest.approx(
+        angle.item(), abs=1e-6
+    )
     assert torch.acos(torch.cosine_similarity(update, r, dim=0)).item() == pytest.approx(
         abs(phi - angle).item(), abs=1e-6
     )
@@ -425,13 +465,18 @@ def test_mega_one_and_its_threshold():
 
 @pytest.mark.parametrize(("reading", "old"), [("code", 25), ("paper", 10)])
 def test_er_is_one_mean_over_the_joint_batch(reading, old):
-    learner, seen = tiny(ER(reference_batch=25, reading=reading), memory.Reservoir(1000), batch=10), []
+    learner, seen = (
+        tiny(ER(reference_batch=25, reading=reading), memory.Reservoir(1000), batch=10),
+        [],
+    )
     plain = learner.method.grad
 
     def grad(batch):
         loss, g = plain(batch)
         scores = learner.model.scores(learner.model.features(batch.inputs))
-        each = [-torch.log_softmax(s, 0)[y].item() for s, y in zip(scores, batch.labels, strict=True)]
+        each = [
+            -torch.log_softmax(s, 0)[y].item() for s, y in zip(scores, batch.labels, strict=True)
+        ]
         seen.append((len(batch), loss.item(), sum(each) / len(each)))
         return loss, g
 
@@ -444,14 +489,20 @@ def test_er_is_one_mean_over_the_joint_batch(reading, old):
 
 def test_joint_sees_every_example_of_every_task_once():
     tasks = [
-        mdmt.Task(t.name, t.train.inputs, [f"{t.name}{i}" for i in t.train.labels], test=None) for t in tiny_tasks()
+        mdmt.Task(t.name, t.train.inputs, [f"{t.name}{i}" for i in t.train.labels], test=None)
+        for t in tiny_tasks()
     ]
     learner, seen = tiny(Joint(), heads="per-task"), []
     learner.method.after_step = seen.append
     learner.run(mdmt.Stream("s", tasks))
     everything = Batch.joined(seen)
     shown = sorted(
-        zip(everything.inputs.sum(1).tolist(), everything.tasks.tolist(), everything.labels.tolist(), strict=True)
+        zip(
+            everything.inputs.sum(1).tolist(),
+            everything.tasks.tolist(),
+            everything.labels.tolist(),
+            strict=True,
+        )
     )
     rows = [t.rows for t in learner.tasks]
     expected = sorted(
@@ -471,10 +522,14 @@ def test_joint_lets_all_classes_compete_in_training():
     batch = learner.read(stream[0], torch.arange(8))
     learner.model.backbone.eval()
     features = learner.model.features(batch.inputs)
-    expected = torch.nn.functional.cross_entropy(learner.model.scores(features), batch.labels, reduction="none")
+    expected = torch.nn.functional.cross_entropy(
+        learner.model.scores(features), batch.labels, reduction="none"
+    )
     assert torch.allclose(learner.method.loss(features, batch), expected)
     record = learner.record.to_json()
-    assert record["metrics"]["F_T"] is record["metrics"]["LTR"] is record["metrics"]["LCA_10"] is None
+    assert (
+        record["metrics"]["F_T"] is record["metrics"]["LTR"] is record["metrics"]["LCA_10"] is None
+    )
     assert record["accuracy"][0] == [None, None]
     assert None not in record["accuracy"][1]
 
@@ -486,7 +541,9 @@ def test_the_record_counts_what_a_method_remembers():
     ewc = learners[EWC]
     buffers = ewc.method.state()[0].values()
     assert len(buffers) > 1
-    assert ewc.record.buffer_bytes == sum(buffer.numel() * buffer.element_size() for buffer in buffers)
+    assert ewc.record.buffer_bytes == sum(
+        buffer.numel() * buffer.element_size() for buffer in buffers
+    )
     assert ewc.record.buffer_bytes > ewc.model.flat.nbytes
     assert learners[VAN].record.buffer_bytes == 0
 
@@ -500,7 +557,9 @@ def test_joint_learns_a_single_task():
 def test_mer_is_algorithm_1_of_its_paper():
     """Two examples, by hand: single steps, then the two interpolations."""
     beta, gamma, lr = 0.4, 0.7, 0.1
-    learner = tiny(MER(beta=beta, gamma=gamma, replay=3, batches=2), memory.Reservoir(50), batch=1, lr=lr)
+    learner = tiny(
+        MER(beta=beta, gamma=gamma, replay=3, batches=2), memory.Reservoir(50), batch=1, lr=lr
+    )
     task, drawn = tiny_tasks(1, examples=12)[0], []
     plain = learner.memory.sample
     learner.memory.sample = lambda count: drawn.append(plain(count)) or drawn[-1]
@@ -524,10 +583,14 @@ def test_mer_is_algorithm_1_of_its_paper():
         for _ in range(2):
             old, before = drawn.pop(0), model.flat.detach().clone()
             columns = (
-                [] if old is None else zip(old.inputs.split(1), old.labels.split(1), old.tasks.split(1), strict=True)
+                []
+                if old is None
+                else zip(old.inputs.split(1), old.labels.split(1), old.tasks.split(1), strict=True)
             )
             for single in [*(Batch(*c) for c in columns), example]:
-                loss = torch.nn.functional.cross_entropy(model.scores(model.features(single.inputs)), single.labels)
+                loss = torch.nn.functional.cross_entropy(
+                    model.scores(model.features(single.inputs)), single.labels
+                )
                 g = model.gradient(loss)
                 with torch.no_grad():
                     model.flat.sub_(lr * g)
@@ -566,7 +629,9 @@ def test_mer_interpolates_batch_norm_statistics_with_the_weights():
         go(start, 0.0)
         for _ in range(2):
             before = copy()
-            scores = model.scores(model.features(example.inputs))[:, :2]  # the task's two rows come first
+            scores = model.scores(model.features(example.inputs))[
+                :, :2
+            ]  # the task's two rows come first
             g = model.gradient(torch.nn.functional.cross_entropy(scores, example.labels))
             with torch.no_grad():
                 model.flat.sub_(lr * g)

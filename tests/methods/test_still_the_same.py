@@ -1,7 +1,8 @@
-"""What each method learns is what it learned before its steps were made quicker, in double precision.
+"""What each method learns is what it learned before its steps were made quicker, in double
+precision.
 
-tests/fixtures/learned.json was written by the program of commit 6cc5f63, where every batch passed through the network by
-itself and autograd went back: `learned` of every case.
+tests/fixtures/learned.json was written by the program of commit 6cc5f63, where every batch passed
+through the network by itself and autograd went back: `learned` of every case.
 """
 
 import json
@@ -21,7 +22,11 @@ SETTINGS = {
     "pi": {"strength": 0.01},
     "mer": {"replay": 1, "beta": 0.5, "gamma": 0.5},
 }
-STREAMS = [("permuted-digits", "shared"), ("permuted-digits", "per-task"), ("split-digits", "per-task")]
+STREAMS = [
+    ("permuted-digits", "shared"),
+    ("permuted-digits", "per-task"),
+    ("split-digits", "per-task"),
+]
 WRITTEN = [name for name in METHODS if name not in ("der++", "er-ace")]
 
 
@@ -29,10 +34,17 @@ def cases():
     for stream in STREAMS:
         for name in WRITTEN:
             arguments = METHODS[name]().arguments
-            settings = SETTINGS.get(name, {}) | ({"reference_batch": 12} if "reference_batch" in arguments else {})
+            settings = SETTINGS.get(name, {}) | (
+                {"reference_batch": 12} if "reference_batch" in arguments else {}
+            )
             for reading in ("code", "paper") if "reading" in arguments else (None,):
                 more = {} if reading is None else {"reading": reading}
-                yield " ".join(filter(None, (*stream, name, reading))), stream, name, settings | more
+                yield (
+                    " ".join(filter(None, (*stream, name, reading))),
+                    stream,
+                    name,
+                    settings | more,
+                )
 
 
 CASES = {key: rest for key, *rest in cases()}
@@ -45,7 +57,12 @@ def learned(key):
     image = benchmark == "split-digits"
     network = mdmt.backbones.reduced_resnet18(1, 3) if image else mdmt.backbones.mlp(784, 20)
     learner = mdmt.Learner(
-        network, METHODS[name](**settings), memory=kept, lr=0.02, seed=5, batch=1 if name == "mer" else 10
+        network,
+        METHODS[name](**settings),
+        memory=kept,
+        lr=0.02,
+        seed=5,
+        batch=1 if name == "mer" else 10,
     )
     learner.run(small_stream(benchmark, tasks=3, train=40, test=20, heads=heads))
     weights = learner.model.flat.detach()

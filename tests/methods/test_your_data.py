@@ -35,9 +35,15 @@ class Flow(torch.utils.data.IterableDataset):
 def test_datasets_of_tensors_arrays_and_images():
     tensors = Task.from_dataset("a", Items([(torch.full((2,), float(i)), i % 2) for i in range(4)]))
     assert tensors.train.inputs.tolist() == [[0, 0], [1, 1], [2, 2], [3, 3]]
-    assert (tensors.classes, tensors.train.labels.tolist(), tensors.test) == ((0, 1), [0, 1, 0, 1], None)
+    assert (tensors.classes, tensors.train.labels.tolist(), tensors.test) == (
+        (0, 1),
+        [0, 1, 0, 1],
+        None,
+    )
     labels = [np.int64(3), torch.tensor(5), np.array(3)]
-    arrays = Task.from_dataset("a", Items([(np.zeros((1, 2, 2), np.uint8), label) for label in labels]))
+    arrays = Task.from_dataset(
+        "a", Items([(np.zeros((1, 2, 2), np.uint8), label) for label in labels])
+    )
     assert (arrays.classes, arrays.train.labels.tolist()) == ((3, 5), [0, 1, 0])
     colour = [(Image.new("RGB", (5, 4), (1, 2, 3)), "owl"), (Image.new("RGB", (5, 4)), "kite")]
     images = Task.from_dataset("a", Items(colour), test=Items(colour[:1]))
@@ -47,7 +53,14 @@ def test_datasets_of_tensors_arrays_and_images():
     grey = Task.from_dataset("a", Items([(Image.new("L", (5, 4)), 0)]), classes=[1, 0])
     assert (grey.train.inputs.shape, grey.train.labels.tolist()) == ((1, 1, 4, 5), [1])
     assert len(Task.from_dataset("a", Flow()).train) == 2
-    assert len(Task.from_dataset("a", torch.utils.data.TensorDataset(torch.zeros(4, 3), torch.arange(4))).train) == 4
+    assert (
+        len(
+            Task.from_dataset(
+                "a", torch.utils.data.TensorDataset(torch.zeros(4, 3), torch.arange(4))
+            ).train
+        )
+        == 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +69,10 @@ def test_datasets_of_tensors_arrays_and_images():
         ([(torch.zeros(2), 0), torch.zeros(2)], "item 1 is not an (input, label) pair"),
         ([(torch.zeros(2), 0, 1)], "item 0 is not an (input, label) pair"),
         ([(torch.zeros(2), 0), (torch.zeros(3), 0)], "item 1 has shape (3,)"),
-        ([(torch.zeros(2), 0), (torch.zeros(2, dtype=torch.uint8), 0)], "item 1 has shape (2,) and is torch.uint8"),
+        (
+            [(torch.zeros(2), 0), (torch.zeros(2, dtype=torch.uint8), 0)],
+            "item 1 has shape (2,) and is torch.uint8",
+        ),
         ([("text", 0)], "item 0: its input is a str"),
         ([(torch.zeros(2), None)], "item 0: its label is a NoneType"),
         ([(torch.zeros(2), torch.zeros(2))], "item 0: its label holds several values"),
@@ -73,7 +89,9 @@ def test_items_that_do_not_fit_are_named(items, message):
 
 @pytest.mark.parametrize("method", [mdmt.VAN, mdmt.MDMTR])
 def test_a_first_task_of_few_steps_is_learned(method):
-    """Running statistics that start at 0 make features ten times too long after 16 steps, and accuracy chance."""
+    """Running statistics that start at 0 make features ten times too long after 16 steps, and
+    accuracy chance.
+    """
     ratios, accuracies = [], []
     for seed in range(3):
         task = small_stream(tasks=1, train=160, test=200, seed=1234 + seed)[0]
@@ -84,7 +102,9 @@ def test_a_first_task_of_few_steps_is_learned(method):
             in_training = learner.model.features(task.test.inputs).norm(dim=1).mean()
         ratios.append(float(lengths / in_training))
         accuracies.append(learner.record.accuracy[0][0])
-    assert sorted(ratios)[1] < 2  # the middle one: a single seed depends on the rounding of the processor
+    assert (
+        sorted(ratios)[1] < 2
+    )  # the middle one: a single seed depends on the rounding of the processor
     assert max(ratios) < 4  # where they start at 0 the middle one is about 9
     assert sum(accuracies) / 3 > 0.7
 
@@ -107,7 +127,9 @@ def test_the_page_of_the_interface(tmp_path, monkeypatch, capsys):
     for name in inspect.signature(mdmt.Learner).parameters:
         assert f"`{name}`" in page
         assert name in mdmt.Learner.__doc__
-    calls = {name for name, _ in inspect.getmembers(mdmt.Learner, callable) if not name.startswith("_")}
+    calls = {
+        name for name, _ in inspect.getmembers(mdmt.Learner, callable) if not name.startswith("_")
+    }
     inner = {
         "apply",
         "step",

@@ -1,8 +1,9 @@
 """Apply each bug of this folder to a copy of the package and show that the tests turn red on it.
 
-A mutant is a file `name.mutant`: a line of prose that says which bug it is, `file:` the module, `tests:` a pytest
-expression that selects the tests that should notice, then the text to find and the text to put in its place, each after a line
-of dashes. The plain copy must pass all of them first.
+A mutant is a file `name.mutant`: a line of prose that says which bug it is, `file:` the module,
+`tests:` a pytest expression that selects the tests that should notice, then the text to find and
+the text to put in its place, each after a line of dashes. The plain copy must pass all of them
+first.
 """
 
 from __future__ import annotations
@@ -33,7 +34,12 @@ def read(path: Path) -> Mutant:
     head, old, new = path.read_text().split("\n----\n")
     bug, module, tests = head.splitlines()
     return Mutant(
-        path.stem, bug, module.removeprefix("file: "), tests.removeprefix("tests: "), old.strip("\n"), new.strip("\n")
+        path.stem,
+        bug,
+        module.removeprefix("file: "),
+        tests.removeprefix("tests: "),
+        old.strip("\n"),
+        new.strip("\n"),
     )
 
 
@@ -49,19 +55,40 @@ def passes(source: Path, tests: str) -> bool:
         "core/test_ranks.py",
         "core/test_devices.py",
     ]
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-k", tests, "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-n",
+        "0",
+        "-k",
+        tests,
+        "-p",
+        "no:cacheprovider",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, *(str(ROOT / "tests" / f) for f in files)],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    if done.returncode not in (0, 1):  # no test selected, or pytest itself failed: that shows nothing
-        raise SystemExit(f"pytest could not run {tests!r}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    if done.returncode not in (
+        0,
+        1,
+    ):  # no test selected, or pytest itself failed: that shows nothing
+        raise SystemExit(
+            f"pytest could not run {tests!r}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
     return done.returncode == 0
 
 
 def main() -> int:
-    chosen = [read(path) for path in sorted(HERE.glob("*.mutant")) if not sys.argv[1:] or path.stem in sys.argv[1:]]
+    chosen = [
+        read(path)
+        for path in sorted(HERE.glob("*.mutant"))
+        if not sys.argv[1:] or path.stem in sys.argv[1:]
+    ]
     survivors = []
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "src"
@@ -74,13 +101,16 @@ def main() -> int:
             text = path.read_text()
             if text.count(mutant.old) != 1:
                 raise SystemExit(
-                    f"{mutant.name}: its text stands {text.count(mutant.old)} times in {mutant.module}, not once"
+                    f"{mutant.name}: its text stands {text.count(mutant.old)} times in"
+                    f" {mutant.module}, not once"
                 )
             path.write_text(text.replace(mutant.old, mutant.new))
             survived = passes(source, mutant.tests)
             path.write_text(text)
             survivors += [mutant.name] * survived
-            print(f"{'SURVIVED' if survived else 'killed  '}  {mutant.name}: {mutant.bug}", flush=True)
+            print(
+                f"{'SURVIVED' if survived else 'killed  '}  {mutant.name}: {mutant.bug}", flush=True
+            )
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants killed")
     return 1 if survivors else 0
 

@@ -1,4 +1,6 @@
-"""The report's numbers, what it makes of odd folders, its files and its server. The page itself: test_report_page.py."""
+"""The report's numbers, what it makes of odd folders, its files and its server. The page itself:
+test_report_page.py.
+"""
 
 import csv
 import fcntl
@@ -57,7 +59,9 @@ def only(out):
 
 def html(out, cache=None):
     studies, unusable = read(out)
-    return page.render(page.figures_of(studies, cache, compute=cache is not None), unusable, where=str(out))
+    return page.render(
+        page.figures_of(studies, cache, compute=cache is not None), unusable, where=str(out)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -126,12 +130,16 @@ def test_several_studies_have_an_overview_and_a_filter(tmp_path, text):
     page_ = html(tmp_path)
     overview = page_[page_.index('<section id="overview">') : page_.index('<article id="s0"')]
     assert re.findall(r'<a href="#(s\d)">([^<]*)</a>', overview) == [
-        ("s0", "permuted-digits, 3 tasks, one shared head"), ("s1", "split-digits, 3 tasks, a head per task"),
-    ]  # fmt: skip
+        ("s0", "permuted-digits, 3 tasks, one shared head"),
+        ("s1", "split-digits, 3 tasks, a head per task"),
+    ]
     values = set(re.findall(r'name="(\w+)" value="([^"]*)"', page_))
     assert values == {
-        ("benchmark", "permuted-digits"), ("benchmark", "split-digits"), ("method", "er"), ("method", "van"),
-    }  # fmt: skip
+        ("benchmark", "permuted-digits"),
+        ("benchmark", "split-digits"),
+        ("method", "er"),
+        ("method", "van"),
+    }
     assert 'id="overview"' not in text
     assert '<tr data-method="mdmt-r">' in text
 
@@ -162,10 +170,12 @@ def test_the_verdict_says_who_is_best_by_how_much_how_surely_and_at_what_cost(mo
     er = row_of("er", 0.88, 0.781, 0.679, seconds=30)
     ours = row_of("mdmt-r", 0.90, 0.80, 0.70, memory=125_000, free=0.5)
     low, high = stats.t.interval(0.95, 2, loc=2.0, scale=stats.sem([2, 1.9, 2.1]))
-    assert sentence(monkeypatch, joint, er, ours) == (
-        "mdmt-r is best: 80.00 % on average over the 5 tasks in the end (50.00 % where the task is not given), +2.00 points "
-        f"[{low:+.2f}, {high:+.2f}] above er, the next (paired over 3 seeds, 95 %), for 60 s of learning and 125 kB of memory "
-        "(er: 30 s of learning and no memory)."
+    assert (
+        sentence(monkeypatch, joint, er, ours)
+        == "mdmt-r is best: 80.00 % on average over the 5 tasks in the end (50.00 % where the task"
+        f" is not given), +2.00 points [{low:+.2f}, {high:+.2f}] above er, the next (paired over"
+        " 3 seeds, 95 %), for 60 s of learning and 125 kB of memory (er: 30 s of learning and"
+        " no memory)."
     )
     near = row_of("mega", 0.91, 0.79, 0.69)
     told = sentence(monkeypatch, ours, er, near)
@@ -190,11 +200,16 @@ def test_the_verdict_compares_equal_seeds_only(monkeypatch):
 
 def test_the_verdict_stands_under_the_title(out, text):
     told = verdict(only(out))
-    assert f"<strong>{told.label}</strong>{told.sentence}".replace("'", "&#39;") in text[: text.index("</header>")]
+    assert (
+        f"<strong>{told.label}</strong>{told.sentence}".replace("'", "&#39;")
+        in text[: text.index("</header>")]
+    )
 
 
 def test_fig_6_has_one_legend_for_all_methods(tmp_path):
-    """Joint has but its end: its points have the colour of the end, and the legend has all times."""
+    """Joint has but its end: its points have the colour of the end, and the legend has all
+    times.
+    """
     folder = leave(tmp_path, "joint")
     last = {"after task 3": np.zeros((4, 2))}
     every = {f"after task {task}": np.ones((4, 2)) for task in (1, 2, 3)}
@@ -208,12 +223,16 @@ def test_fig_6_has_one_legend_for_all_methods(tmp_path):
 
 
 def test_a_mark_on_the_page_is_where_matplotlib_puts_it(tmp_path):
-    """The page has a series as one path: its corners are the places of matplotlib's marks, in their order."""
+    """The page has a series as one path: its corners are the places of matplotlib's marks, in their
+    order.
+    """
     for seed in (1, 2):
         leave(tmp_path, "er", seed, tasks=4)
         leave(tmp_path, "van", seed, tasks=4)
     drawn = only(tmp_path)
-    figures = [drawing.draw(chart, style.styles([drawn])) for chart in page.charts_of(drawn).values()]
+    figures = [
+        drawing.draw(chart, style.styles([drawn])) for chart in page.charts_of(drawn).values()
+    ]
     groups = {f"task {k}": np.random.default_rng(k).normal(size=(30, 2)) for k in (1, 2, 3)}
     figures.append(drawing.scatter(groups, list(groups)))
     for figure in figures:
@@ -222,11 +241,16 @@ def test_a_mark_on_the_page_is_where_matplotlib_puts_it(tmp_path):
         ours = re.findall(r"<g data-series=.*?</g>", drawing.inline(figure, "name"), re.DOTALL)
         assert len(theirs) == len(ours) > 0
         for before, after in zip(theirs, ours, strict=True):
-            places = [[float(x), float(y)] for x, y in re.findall(r'<use [^>]* x="([^"]*)" y="([^"]*)"', before)]
+            places = [
+                [float(x), float(y)]
+                for x, y in re.findall(r'<use [^>]* x="([^"]*)" y="([^"]*)"', before)
+            ]
             path = re.search(r'<path d="M([^"]*)" style="[^"]*marker: url', after)
             alone = re.search(r'<use [^>]* x="([^"]*)" y="([^"]*)"', after)
             corners = path[1].split() if path else alone.groups()
-            assert np.reshape([float(part) for part in corners], (-1, 2)) == pytest.approx(np.array(places), abs=0.051)
+            assert np.reshape([float(part) for part in corners], (-1, 2)) == pytest.approx(
+                np.array(places), abs=0.051
+            )
 
 
 def test_running_runs_are_shown_with_their_curves_so_far(tmp_path):
@@ -279,7 +303,10 @@ def test_what_cannot_be_shown_is_listed_with_its_reason(tmp_path):
     assert reasons[made["no json"]] == "record.json is damaged: it is no JSON object"
     assert reasons[made["no record"]] == "stopped or killed before its end; it left no checkpoint"
     assert reasons[made["no config"]] == "config.json is damaged: it is no JSON object"
-    assert reasons[made["infinite"]] == "record.json is damaged: seconds is inf: it must be a number from 0 to 1e+12"
+    assert (
+        reasons[made["infinite"]]
+        == "record.json is damaged: seconds is inf: it must be a number from 0 to 1e+12"
+    )
     assert reasons[made["ragged"]] == "record.json is damaged: accuracy is not 3 x 3"
     assert reasons[made["list"]] == "record.json is damaged: it is no JSON object"
     assert reasons[made["twice"]] == f"the same run as {shown}, which is shown"
@@ -355,16 +382,24 @@ def test_learning_speed_ends_at_lca_10(out):
 def test_cost_is_what_the_runs_took(out):
     seconds, memory = charts.cost_in_seconds(only(out)), charts.cost_in_memory(only(out))
     entry = only(out).entries[1]
-    assert seconds.series[1].x[0] == pytest.approx(np.mean([run.record["seconds"] for run in entry.runs]))
-    assert memory.series[1].x[0] == pytest.approx(np.mean([run.record["memory_bytes"] for run in entry.runs]) / 1e6)
-    assert tables.main_grid([entry.row]).rows[0][-1] == size(max(run.record["memory_bytes"] for run in entry.runs))
+    assert seconds.series[1].x[0] == pytest.approx(
+        np.mean([run.record["seconds"] for run in entry.runs])
+    )
+    assert memory.series[1].x[0] == pytest.approx(
+        np.mean([run.record["memory_bytes"] for run in entry.runs]) / 1e6
+    )
+    assert tables.main_grid([entry.row]).rows[0][-1] == size(
+        max(run.record["memory_bytes"] for run in entry.runs)
+    )
     assert seconds.summary().startswith("average accuracy A_T (%), highest first: ")
 
 
 def test_what_a_method_remembers_counts_as_memory(tmp_path):
     folder = leave(tmp_path, "ewc")
     record = json.loads((folder / "record.json").read_text())
-    (folder / "record.json").write_text(json.dumps({**record, "memory_bytes": 0, "buffer_bytes": 2_500_000}))
+    (folder / "record.json").write_text(
+        json.dumps({**record, "memory_bytes": 0, "buffer_bytes": 2_500_000})
+    )
     found = only(tmp_path)
     assert found.rows[0].memory_bytes == 2_500_000
     assert charts.cost_in_memory(found).series[0].x[0] == pytest.approx(2.5)
@@ -373,10 +408,12 @@ def test_what_a_method_remembers_counts_as_memory(tmp_path):
 
 def test_angles_by_hand():
     kept = {
-        "features.0.0": np.array([[1, 0], [0.6, 0.8]], np.float16), "lengths.0.0": np.array([3, 2], np.float32),
-        "labels.0": np.array([4, 7]), "head_of_class": np.array([-1, 1, 1, 2, 0, 2, 2, 0]),
+        "features.0.0": np.array([[1, 0], [0.6, 0.8]], np.float16),
+        "lengths.0.0": np.array([3, 2], np.float32),
+        "labels.0": np.array([4, 7]),
+        "head_of_class": np.array([-1, 1, 1, 2, 0, 2, 2, 0]),
         "head.0.0": np.array([[1, 1, 9], [0, 5, 9]], np.float32),
-    }  # fmt: skip
+    }
     found = features.angles_to_own_centre(kept, 0)  # the bias, 9, takes no part
     assert found == pytest.approx([45, np.degrees(np.arccos(0.8))], abs=0.05)
     assert len(features.angles_to_own_centre(kept, 1)) == 0
@@ -396,10 +433,19 @@ def test_centres_are_weights_of_heads_or_means_of_features(tmp_path):
     assert np.allclose(centres[3], here.mean(axis=0))
     assert "the mean feature of a class, not its weights" in html(tmp_path)
     (angles,), _ = heatmaps.centres(only(common.path))
-    expected = np.degrees(np.arccos(centres[0] @ centres[1] / np.linalg.norm(centres[0]) / np.linalg.norm(centres[1])))
+    expected = np.degrees(
+        np.arccos(centres[0] @ centres[1] / np.linalg.norm(centres[0]) / np.linalg.norm(centres[1]))
+    )
     assert angles.columns[:3] == ["1.1", "1.2", "2.1"]
     assert angles.rows[1][1][0].exact == f"{expected:.1f}°"
-    assert [sum(cell is not None for cell in cells) for _, cells in angles.rows] == [1, 2, 3, 4, 5, 6]
+    assert [sum(cell is not None for cell in cells) for _, cells in angles.rows] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]
 
 
 def test_intervals_are_students(out):
@@ -412,14 +458,19 @@ def test_intervals_are_students(out):
     van = found.entries[1]
     gaps = np.subtract(van.row.metrics["A_T"]["runs"], found.entries[2].row.metrics["A_T"]["runs"])
     low, high = stats.t.interval(0.95, 1, loc=gaps.mean(), scale=stats.sem(gaps))
-    assert table["lines"][1]["cells"][0]["text"] == f"{100 * gaps.mean():+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
+    assert (
+        table["lines"][1]["cells"][0]["text"]
+        == f"{100 * gaps.mean():+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
+    )
     assert table["lines"][0]["cells"][1]["text"] == "-"  # joint has no F_T
 
 
 def test_bold_is_what_is_not_worse_than_the_best_given_the_seeds(out):
     def row(method, *accuracies, seeds=(1, 2, 3)):
         metric = comparison.mean_std(accuracies)
-        cells = {one.name: metric if one.name in ("A_T", "F_T") else None for one in metrics.METRICS}
+        cells = {
+            one.name: metric if one.name in ("A_T", "F_T") else None for one in metrics.METRICS
+        }
         return some_row(method=method, label=method, seeds=list(seeds), metrics=cells)
 
     rows = [
@@ -454,7 +505,9 @@ def test_with_one_seed_the_best_alone_is_bold():
 
 
 def test_the_command_asks_for_these_very_runs(tmp_path):
-    made = {leave(tmp_path, v, s) for v in ("er[memory=5,reference_batch=8]", "van") for s in (1, 2, 7)}
+    made = {
+        leave(tmp_path, v, s) for v in ("er[memory=5,reference_batch=8]", "van") for s in (1, 2, 7)
+    }
     made.add(leave(tmp_path, "mdmt-r[reading=paper]", 1))
     asked = set()
     lines = sections.commands(only(tmp_path))
@@ -465,7 +518,9 @@ def test_the_command_asks_for_these_very_runs(tmp_path):
         options = dict(zip(words_[3::2], words_[4::2], strict=True))
         seeds = range(int(options["--seed"]), int(options["--seed"]) + int(options["--seeds"]))
         tasks = int(options["--tasks"])
-        for of_seed in configs_for("permuted-digits", split_methods(options["--methods"]), seeds, {}, tasks=tasks):
+        for of_seed in configs_for(
+            "permuted-digits", split_methods(options["--methods"]), seeds, {}, tasks=tasks
+        ):
             asked |= {folder_of(config, tmp_path) for config in of_seed}
     assert asked == made
 
@@ -509,7 +564,10 @@ def test_names_are_text_and_nothing_else(tmp_path):
     leave(tmp_path, "van", label=EVIL)
     leave(tmp_path, "er", label="_$x_{$")
     leave(tmp_path, "van", 1, benchmark="permuted-digits")
-    config = {**json.loads(next(tmp_path.rglob("config.json")).read_text()), "benchmark": EVIL.replace("/", "")}
+    config = {
+        **json.loads(next(tmp_path.rglob("config.json")).read_text()),
+        "benchmark": EVIL.replace("/", ""),
+    }
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "config.json").write_text(json.dumps(config))
@@ -597,7 +655,10 @@ def test_the_page_names_no_other_place(text):
 
 def test_report_writes_the_page_the_figures_and_the_tables(out, tmp_path, capsys):
     target = tmp_path / "new" / "page.html"
-    assert main(["report", str(out), "--out", str(target), "--figures", str(tmp_path / "figures")]) == 0
+    assert (
+        main(["report", str(out), "--out", str(target), "--figures", str(tmp_path / "figures")])
+        == 0
+    )
     printed = capsys.readouterr().out
     assert printed.startswith(f"{target}: 6 runs in 1 study\n")
     assert target.read_text().startswith("<!doctype html>")
@@ -634,8 +695,14 @@ def test_report_writes_the_page_the_figures_and_the_tables(out, tmp_path, capsys
     [
         (["report", "nowhere"], "nowhere is not a folder: give one that holds runs"),
         (["report", "."], "no runs under ."),
-        (["reproduce", "fig4", "permuted-digits", "--workers", "none"], "--workers none: must be auto"),
-        (["reproduce", "fig4", "permuted-digits", "--checkpoint-every", "soon"], "checkpoint-every soon"),
+        (
+            ["reproduce", "fig4", "permuted-digits", "--workers", "none"],
+            "--workers none: must be auto",
+        ),
+        (
+            ["reproduce", "fig4", "permuted-digits", "--checkpoint-every", "soon"],
+            "checkpoint-every soon",
+        ),
         (["watch", ".", "--port", "70000"], "Invalid value for '--port'"),
     ],
 )
@@ -652,12 +719,19 @@ def test_mistakes_are_one_line(arguments, message, tmp_path, capsys, monkeypatch
 def test_without_the_extra_it_says_what_to_install(out, capsys, monkeypatch):
     monkeypatch.setattr("mdmt.cli.report.find_spec", lambda name: None)
     assert main(["report", str(out)]) == 2
-    assert capsys.readouterr().err == "mdmt: the report needs more packages: pip install '.[report]' in mdmt's folder\n"
+    assert (
+        capsys.readouterr().err
+        == "mdmt: the report needs more packages: pip install '.[report]' in mdmt's folder\n"
+    )
 
 
 def test_help_loads_neither_torch_nor_matplotlib():
-    script = "import sys; from mdmt.cli.app import main; main(['report', '--help']); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    script = (
+        "import sys; from mdmt.cli.app import main; main(['report', '--help']); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert "--figures" in done.stdout
     assert not {"torch", "matplotlib", "jinja2", "sklearn"} & set(done.stdout.split())
 
@@ -676,7 +750,9 @@ print("fig4" in page, "torch" in sys.modules)
 
 def test_what_only_reads_runs_loads_no_torch(tmp_path):
     runs = shutil.copytree(RELEASE, tmp_path / "runs")
-    full = leave(runs, "mdmt-r", benchmark="split-cifar", tasks=17)  # published values may stand beside it
+    full = leave(
+        runs, "mdmt-r", benchmark="split-cifar", tasks=17
+    )  # published values may stand beside it
     record = json.loads((full / "record.json").read_text())
     (full / "record.json").write_text(json.dumps({**record, "reduced": None}))
     page_ = tmp_path / "page.html"
@@ -688,12 +764,18 @@ def test_what_only_reads_runs_loads_no_torch(tmp_path):
         ["runs", "show", "/er/", "--out", str(runs), "--csv"],
         ["runs", "remove", "/er/", "--out", str(runs), "--yes"],
     ]
-    script = "import sys; from mdmt.cli.app import main; codes = [main(c) for c in eval(sys.argv[1])]; "
+    script = (
+        "import sys; from mdmt.cli.app import main; codes = [main(c) for c in eval(sys.argv[1])]; "
+    )
     script += "print(codes, 'torch' in sys.modules)"
-    read_ = subprocess.run([sys.executable, "-c", script, repr(commands)], capture_output=True, text=True, check=True)
+    read_ = subprocess.run(
+        [sys.executable, "-c", script, repr(commands)], capture_output=True, text=True, check=True
+    )
     assert read_.stdout.splitlines()[-1] == "[0, 0, 0, 0, 0, 0] False"
     assert "69.20 ± 1.60" in page_.read_text()
-    watched = subprocess.run([sys.executable, "-c", WATCH, str(runs)], capture_output=True, text=True, check=True)
+    watched = subprocess.run(
+        [sys.executable, "-c", WATCH, str(runs)], capture_output=True, text=True, check=True
+    )
     assert watched.stdout == "True False\n"
 
 
@@ -711,13 +793,18 @@ def test_a_figure_of_the_paper_from_finished_runs(tmp_path, capsys):
     both = ["--methods", f"{shown[-1]},van"]
     leave(runs, "van", tasks=2)
     assert main(["reproduce", "fig3", *arguments, *both]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == "mdmt: fig3: its methods must have one kind of head"
+    assert (
+        capsys.readouterr().err.splitlines()[-1]
+        == "mdmt: fig3: its methods must have one kind of head"
+    )
     text = written[0].read_text()
     assert all(f">{variant}<" in text for variant in labels)
 
 
 def test_fig_3_compares_softmaxes_whose_tasks_have_heads_of_their_own():
-    """With a shared head the task margin is 0, and the plain softmax is what the others are to beat."""
+    """With a shared head the task margin is 0, and the plain softmax is what the others are to
+    beat.
+    """
     variants = split_methods(paper.FIGURES["fig3"].methods)
     configs = [resolve("permuted-mnist", variant) for variant in variants]
     assert {config.heads for config in configs} == {"per-task"}
@@ -796,7 +883,9 @@ def test_watch_starts_before_the_first_run(tmp_path):
 def test_watch_takes_a_folder_that_is_not_there_yet_but_no_file(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("mdmt.report.server.ThreadingHTTPServer.serve_forever", lambda self: None)
     assert main(["watch", str(tmp_path / "later"), "--port", "0"]) == 0
-    assert capsys.readouterr().err.endswith("later does not exist yet: the page fills when a run begins there\n")
+    assert capsys.readouterr().err.endswith(
+        "later does not exist yet: the page fills when a run begins there\n"
+    )
     file = tmp_path / "file"
     file.touch()
     assert main(["watch", str(file), "--port", "0"]) == 2
@@ -805,10 +894,17 @@ def test_watch_takes_a_folder_that_is_not_there_yet_but_no_file(tmp_path, capsys
 
 def test_ctrl_c_ends_watch_quietly(tmp_path):
     script = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from mdmt.cli.app import main; "
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from"
+        " mdmt.cli.app import main; "
     )
-    command_ = [sys.executable, "-c", script + f"sys.exit(main(['watch', {str(tmp_path)!r}, '--port', '0']))"]
-    with subprocess.Popen(command_, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+    command_ = [
+        sys.executable,
+        "-c",
+        script + f"sys.exit(main(['watch', {str(tmp_path)!r}, '--port', '0']))",
+    ]
+    with subprocess.Popen(
+        command_, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as watching:
         address = watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
         out, err = watching.communicate(timeout=60)
@@ -833,7 +929,18 @@ def test_every_metric_has_its_formula_meaning_and_direction(text):
 
 def test_sections_stand_in_their_order(text):
     for first, second in pairwise(
-        ["setup", "table", "differences", "trend", "matrices", "cost", "features", "angles", "drifts", "methods"]
+        [
+            "setup",
+            "table",
+            "differences",
+            "trend",
+            "matrices",
+            "cost",
+            "features",
+            "angles",
+            "drifts",
+            "methods",
+        ]
     ):
         assert text.index(f'id="s0-{first}"') < text.index(f'id="s0-{second}"')
 
@@ -842,7 +949,12 @@ def test_sections_stand_in_their_order(text):
 def worst(monkeypatch):
     """Another metric, which no run was written with."""
     added = metrics.Metric(
-        "W_T", lambda a: min(a[-1]), "min_j a[T][j]", "accuracy on the worst task", better="lower", percent=True
+        "W_T",
+        lambda a: min(a[-1]),
+        "min_j a[T][j]",
+        "accuracy on the worst task",
+        better="lower",
+        percent=True,
     )
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, added))
     return added
@@ -856,7 +968,9 @@ def test_a_metric_added_later_is_shown_of_old_runs(worst, tmp_path, capsys):
     (found,), _ = read(RELEASE)
     assert "W_T (%)" in sections.table(found)["columns"]
     page_ = html(RELEASE)
-    assert f'<th scope="row"><span>W_T (%)</span></th><td>{value}</td><td>min_j a[T][j]</td>' in page_
+    assert (
+        f'<th scope="row"><span>W_T (%)</span></th><td>{value}</td><td>min_j a[T][j]</td>' in page_
+    )
     assert "accuracy on the worst task; lower is better" in page_
     assert main(["runs", "show", str(folder)]) == 0
     assert re.search(rf"W_T \(%\) +{value} +min_j", capsys.readouterr().out)
@@ -873,17 +987,35 @@ def test_a_metric_added_later_is_compared(worst, tmp_path, capsys):
         del records[variant]["metrics"]
         (folder / "record.json").write_text(json.dumps(records[variant]))
     values = {variant: min(record["accuracy"][-1]) for variant, record in records.items()}
-    arguments = ["--methods", "van,mdmt-r", "--tasks", "3", "--seeds", "1", "--out", str(tmp_path), "--against", "van"]
+    arguments = [
+        "--methods",
+        "van,mdmt-r",
+        "--tasks",
+        "3",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path),
+        "--against",
+        "van",
+    ]
     assert main(["compare", "permuted-digits", *arguments, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert {row["label"]: row["metrics"]["W_T"]["mean"] for row in rows} == values
     assert rows[1]["differences"]["W_T"]["mean"] == values["mdmt-r"] - values["van"]
-    for form, heading in (("table", "W_T (%)"), ("markdown", "| W_T (%) |"), ("latex", "$W_{T}$ (\\%)")):
+    for form, heading in (
+        ("table", "W_T (%)"),
+        ("markdown", "| W_T (%) |"),
+        ("latex", "$W_{T}$ (\\%)"),
+    ):
         assert main(["compare", "permuted-digits", *arguments, "--format", form]) == 0
         printed = capsys.readouterr().out
         assert heading in printed
         assert f"{100 * values['van']:.2f}" in printed
     assert main(["compare", "permuted-digits", *arguments, "--format", "csv"]) == 0
     assert "W_T_mean" in capsys.readouterr().out.splitlines()[0].split(",")
-    assert main(["run", "permuted-digits", "--method", "van", "--tasks", "3", "--out", str(tmp_path)]) == 0
+    assert (
+        main(["run", "permuted-digits", "--method", "van", "--tasks", "3", "--out", str(tmp_path)])
+        == 0
+    )
     assert re.search(rf"W_T \(%\) +{100 * values['van']:.2f} +min_j", capsys.readouterr().out)

@@ -1,4 +1,6 @@
-"""The report in a real browser: what is there, what happens when one points and clicks, and that nothing leaves the page."""
+"""The report in a real browser: what is there, what happens when one points and clicks, and that
+nothing leaves the page.
+"""
 
 import json
 import shutil
@@ -11,10 +13,14 @@ from mdmt.report.server import make_server
 from support.run_folders import leave
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"
+    ),
 ]
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run"]
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
@@ -46,7 +52,9 @@ def file(tmp_path_factory):
 
 @pytest.fixture
 def opened(browser, file):
-    """Opens the page; afterwards nothing may have gone wrong, and nothing may have been asked of the network."""
+    """Opens the page; afterwards nothing may have gone wrong, and nothing may have been asked of
+    the network.
+    """
     troubles, requests, contexts = [], [], []
 
     def open_(width=1440, address=None, **more):
@@ -54,7 +62,10 @@ def opened(browser, file):
         contexts.append(context)
         page = context.new_page()
         page.on(
-            "console", lambda message: troubles.append(message.text) if message.type in ("error", "warning") else None
+            "console",
+            lambda message: (
+                troubles.append(message.text) if message.type in ("error", "warning") else None
+            ),
         )
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
@@ -70,8 +81,21 @@ def opened(browser, file):
 
 def test_every_section_and_chart_with_its_series(opened):
     page = opened()
-    assert page.title() == "mdmt report: permuted-digits, 4 tasks, one shared head"  # the hostile name did nothing
-    names = ("setup", "table", "differences", "trend", "matrices", "cost", "features", "angles", "drifts", "methods")
+    assert (
+        page.title() == "mdmt report: permuted-digits, 4 tasks, one shared head"
+    )  # the hostile name did nothing
+    names = (
+        "setup",
+        "table",
+        "differences",
+        "trend",
+        "matrices",
+        "cost",
+        "features",
+        "angles",
+        "drifts",
+        "methods",
+    )
     for number in (0, 1):
         for name in names:
             assert page.locator(f"#s{number}-{name}").count() == 1
@@ -132,9 +156,19 @@ def test_sorting(opened):
 
 def test_a_cell_tells_its_value_to_a_pointer_and_to_the_keyboard(opened, file):
     page = opened()
-    records = [json.loads(path.read_text()) for path in file.parent.glob("permuted-digits/van/*/*/record.json")]
+    records = [
+        json.loads(path.read_text())
+        for path in file.parent.glob("permuted-digits/van/*/*/record.json")
+    ]
     mean = 100 * sum(r["accuracy"][2][1] for r in records) / len(records)
-    cell = page.locator("#s0-matrices table.heat").nth(1).locator("tbody tr").nth(2).locator("td").nth(1)
+    cell = (
+        page.locator("#s0-matrices table.heat")
+        .nth(1)
+        .locator("tbody tr")
+        .nth(2)
+        .locator("td")
+        .nth(1)
+    )
     assert cell.inner_text() == f"{mean:.1f}"
     cell.hover()
     tip = page.locator("#tip")
@@ -233,13 +267,17 @@ def test_a_watched_page_renews_itself_and_keeps_its_place(opened, tmp_path):
         try:
             page = opened(address=f"http://127.0.0.1:{serving.server_port}/")
             assert page.locator("#s0-fig4 [data-series]").count() == 1
-            page.evaluate("document.querySelector('#s0-trend').scrollIntoView({behavior: 'instant'})")
+            page.evaluate(
+                "document.querySelector('#s0-trend').scrollIntoView({behavior: 'instant'})"
+            )
             place = "document.querySelector('#s0-trend').getBoundingClientRect().top"
             before = page.evaluate(place)
             (late / "record.json").write_text(record)
             page.locator("#s0-fig4 [data-series]").nth(1).wait_for(state="attached", timeout=30_000)
             page.wait_for_load_state()
-            assert page.evaluate(place) == pytest.approx(before, abs=5)  # though the differences have come above it
+            assert page.evaluate(place) == pytest.approx(
+                before, abs=5
+            )  # though the differences have come above it
         finally:
             serving.shutdown()
             thread.join()

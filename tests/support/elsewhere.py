@@ -1,7 +1,8 @@
-"""A second device that needs no hardware, with real numbers: what mixes it with the processor raises.
+"""A second device that needs no hardware, with real numbers: what mixes it with the processor
+raises.
 
-Its tensors say that they are on "meta", and hold an ordinary tensor that does the work. `Elsewhere` is on while
-a test computes there; it keeps what would make the processor wait for an accelerator.
+Its tensors say that they are on "meta", and hold an ordinary tensor that does the work. `Elsewhere`
+is on while a test computes there; it keeps what would make the processor wait for an accelerator.
 """
 
 import torch
@@ -11,7 +12,12 @@ DEVICE = torch.device("meta")
 HERE = torch.device("cpu")
 aten = torch.ops.aten
 # Ops whose result has a size that only its numbers tell, so that the processor has to wait for it.
-DATA_DEPENDENT = {aten.nonzero.default, aten.masked_select.default, aten._unique2.default, aten.bincount.default}
+DATA_DEPENDENT = {
+    aten.nonzero.default,
+    aten.masked_select.default,
+    aten._unique2.default,
+    aten.bincount.default,
+}
 INDEXED = {aten.index.Tensor, aten.index_put_.default, aten.index_put.default}
 TO_PROCESSOR = "copy to the processor"
 FROM_PROCESSOR = "copy from the processor that blocks"
@@ -29,7 +35,12 @@ class Remote(torch.Tensor):
     @staticmethod
     def __new__(cls, inner):
         return torch.Tensor._make_wrapper_subclass(
-            cls, inner.shape, inner.stride(), inner.storage_offset(), dtype=inner.dtype, device=DEVICE
+            cls,
+            inner.shape,
+            inner.stride(),
+            inner.storage_offset(),
+            dtype=inner.dtype,
+            device=DEVICE,
         )
 
     def __init__(self, inner):
@@ -73,7 +84,9 @@ PIN = torch.Tensor.pin_memory
 
 
 class Elsewhere(TorchDispatchMode):
-    """Computes on the second device; `waits` are the operations that an accelerator's processor would wait for."""
+    """Computes on the second device; `waits` are the operations that an accelerator's processor
+    would wait for.
+    """
 
     def __init__(self):
         super().__init__()
@@ -95,7 +108,11 @@ class Elsewhere(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, arguments=(), more=None):
         more = more or {}
-        tensors = [value for value in _flat([*arguments, *more.values()]) if isinstance(value, torch.Tensor)]
+        tensors = [
+            value
+            for value in _flat([*arguments, *more.values()])
+            if isinstance(value, torch.Tensor)
+        ]
         remote = [value for value in tensors if type(value) is Remote]
         target = torch.device(more["device"]) if more.get("device") is not None else None
         if not remote and target != DEVICE:
@@ -104,7 +121,9 @@ class Elsewhere(TorchDispatchMode):
         self._note_waiting(function, arguments, more, target)
         if target is not None:
             more = (
-                {**more, "device": HERE, "non_blocking": False} if "non_blocking" in more else {**more, "device": HERE}
+                {**more, "device": HERE, "non_blocking": False}
+                if "non_blocking" in more
+                else {**more, "device": HERE}
             )
         inner_more = {key: _inner(value) for key, value in more.items()}
         result = function(*map(_inner, arguments), **inner_more)
@@ -121,7 +140,10 @@ class Elsewhere(TorchDispatchMode):
             return
         here = [value for value in tensors if type(value) is not Remote and value.ndim > 0]
         if remote and here:
-            raise Mixed(f"{function}: tensors on {DEVICE} and on the processor, of shape {tuple(here[0].shape)}")
+            raise Mixed(
+                f"{function}: tensors on {DEVICE} and on the processor, of shape"
+                f" {tuple(here[0].shape)}"
+            )
 
     def _note_waiting(self, function, arguments, more, target):
         if function is aten._local_scalar_dense.default or function in DATA_DEPENDENT:

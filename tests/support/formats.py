@@ -36,7 +36,9 @@ def write_cifar(folder, per_class=3, test_per_class=1):
             b"batch_label": b"1",
         }
         (folder / part).write_bytes(pickle.dumps(rows, protocol=4))
-    (folder / "meta").write_bytes(pickle.dumps({b"fine_label_names": [b"apple", b"bear"]}, protocol=4))
+    (folder / "meta").write_bytes(
+        pickle.dumps({b"fine_label_names": [b"apple", b"bear"]}, protocol=4)
+    )
     return folder
 
 
@@ -56,7 +58,9 @@ def write_cub(folder, classes=200, each=3):
         ("train_test_split", [int(i % each > 0) for i in range(len(names))]),
         ("classes", [f"{c + 1:03d}.Bird_{c}" for c in range(classes)]),
     ):
-        (folder / f"{file}.txt").write_text("".join(f"{i} {row}\n" for i, row in enumerate(rows, 1)))
+        (folder / f"{file}.txt").write_text(
+            "".join(f"{i} {row}\n" for i, row in enumerate(rows, 1))
+        )
     return folder
 
 
@@ -64,5 +68,7 @@ def write_awa(folder, classes=50, each=20):
     for c in range(classes):
         for i in range(each):
             picture(folder / "JPEGImages" / f"animal+{c}" / f"animal+{c}_{10001 + i}.jpg", c)
-    (folder / "classes.txt").write_text("".join(f"{c + 1:8d}\tanimal+{c}\n" for c in range(classes)))
+    (folder / "classes.txt").write_text(
+        "".join(f"{c + 1:8d}\tanimal+{c}\n" for c in range(classes))
+    )
     return folder

@@ -12,10 +12,14 @@ MDMT = [sys.executable, "-m", "mdmt"]
 
 @contextmanager
 def started(command, heeds_interrupts=True, **more):
-    """A process that is dead afterwards, whatever happened; what a script starts in the background heeds no SIGINT."""
+    """A process that is dead afterwards, whatever happened; what a script starts in the background
+    heeds no SIGINT.
+    """
 
     def set_up():
-        signal.signal(signal.SIGINT, signal.default_int_handler if heeds_interrupts else signal.SIG_IGN)
+        signal.signal(
+            signal.SIGINT, signal.default_int_handler if heeds_interrupts else signal.SIG_IGN
+        )
 
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, preexec_fn=set_up, **pipes, **more) as process:
@@ -28,7 +32,9 @@ def started(command, heeds_interrupts=True, **more):
 def offspring(pid):
     """The children of a process."""
     try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
     except (FileNotFoundError, ProcessLookupError):
         return []
 

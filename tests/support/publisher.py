@@ -1,4 +1,6 @@
-"""Publishers of small data sets: their files, and a server on this machine that misbehaves when asked to."""
+"""Publishers of small data sets: their files, and a server on this machine that misbehaves when
+asked to.
+"""
 
 import gzip
 import hashlib
@@ -37,18 +39,28 @@ def cifar(train=6, test=4, classes=2):
     for split, count in (("train", train), ("test", test)):
         labels = [i % classes for i in range(count)]
         files[split] = {b"data": np.full((count, 3072), 7, np.uint8), b"fine_labels": labels}
-    return {f"cifar-100-python/{name}": pickle.dumps(content, protocol=3) for name, content in files.items()}
+    return {
+        f"cifar-100-python/{name}": pickle.dumps(content, protocol=3)
+        for name, content in files.items()
+    }
 
 
 def cub():
     names = [f"{c}/bird_{i}.jpg" for c in ("001.Crow", "002.Jay") for i in range(5)]
     lines = {
-        "images.txt": names, "image_class_labels.txt": [1 + (i > 4) for i in range(10)],
-        "train_test_split.txt": [int(i % 5 < 3) for i in range(10)], "classes.txt": ["001.Crow", "002.Jay"],
-    }  # fmt: skip
-    files = {name: "".join(f"{i} {v}\n" for i, v in enumerate(rows, 1)).encode() for name, rows in lines.items()}
+        "images.txt": names,
+        "image_class_labels.txt": [1 + (i > 4) for i in range(10)],
+        "train_test_split.txt": [int(i % 5 < 3) for i in range(10)],
+        "classes.txt": ["001.Crow", "002.Jay"],
+    }
+    files = {
+        name: "".join(f"{i} {v}\n" for i, v in enumerate(rows, 1)).encode()
+        for name, rows in lines.items()
+    }
     files |= {f"images/{name}": PIXEL for name in names}
-    return {f"CUB_200_2011/{name}": data for name, data in files.items()} | {"attributes.txt": b"not in the folder"}
+    return {f"CUB_200_2011/{name}": data for name, data in files.items()} | {
+        "attributes.txt": b"not in the folder"
+    }
 
 
 def awa2(each=10):
@@ -122,7 +134,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if how not in ("no length", "nothing, no length"):
             self.send_header("Content-Length", str(len(body) + (5 if how == "wrong length" else 0)))
         self.end_headers()
-        self.wfile.write(body[: len(body) // 2] if how == "break" else body + b"more" * (how == "no length"))
+        self.wfile.write(
+            body[: len(body) // 2] if how == "break" else body + b"more" * (how == "no length")
+        )
 
     def log_message(self, *_):
         pass
@@ -165,10 +179,23 @@ def publish(monkeypatch, server):
         given = files() if pack is None else {source.files[0].name: pack(files())}
         given = given if content is None else {source.files[0].name: content}
         changed = tuple(
-            replace(f, size=len(given[f.name]), exact=True, sha256=None, md5=hashlib.md5(given[f.name]).hexdigest())
+            replace(
+                f,
+                size=len(given[f.name]),
+                exact=True,
+                sha256=None,
+                md5=hashlib.md5(given[f.name]).hexdigest(),
+            )
             for f in source.files
         )
-        made = replace(source, files=changed, counts=counts, part_md5={}, max_bytes=100_000, folders=source.folders[:1])
+        made = replace(
+            source,
+            files=changed,
+            counts=counts,
+            part_md5={},
+            max_bytes=100_000,
+            folders=source.folders[:1],
+        )
         monkeypatch.setitem(SOURCES, name, made)
         server.files |= given
         return given

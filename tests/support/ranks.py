@@ -1,4 +1,6 @@
-"""Real ranks: processes that torch.distributed joins, forked from this one, which has imported torch."""
+"""Real ranks: processes that torch.distributed joins, forked from this one, which has imported
+torch.
+"""
 
 import os
 import socket
@@ -57,6 +59,8 @@ def words_into(folder):
     """What this process says goes to a file for stdout and one for stderr, named by its rank."""
     with ExitStack() as stack:
         for name, redirect in (("out", redirect_stdout), ("err", redirect_stderr)):
-            file = stack.enter_context(open(Path(folder) / f"{os.environ['RANK']}.{name}", "w", buffering=1))
+            file = stack.enter_context(
+                open(Path(folder) / f"{os.environ['RANK']}.{name}", "w", buffering=1)
+            )
             stack.enter_context(redirect(file))
         yield

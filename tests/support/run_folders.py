@@ -11,7 +11,17 @@ from mdmt.metrics import metrics_of
 from mdmt.runs.config import folder_of
 
 
-def leave(out, variant="van", seed=1234, *, benchmark="permuted-digits", tasks=3, features=8, sample=20, **more):
+def leave(
+    out,
+    variant="van",
+    seed=1234,
+    *,
+    benchmark="permuted-digits",
+    tasks=3,
+    features=8,
+    sample=20,
+    **more,
+):
     """A finished run; `more` goes into its config. The folder is given back."""
     config = replace(resolve(benchmark, variant, seed=seed, tasks=tasks), **more)
     folder = folder_of(config, out)
@@ -22,15 +32,21 @@ def leave(out, variant="van", seed=1234, *, benchmark="permuted-digits", tasks=3
     (folder / "record.json").write_text(json.dumps(record(draw, tasks, joint)))
     if not joint:
         shared = config.heads == "shared"
-        save_file(snapshots(draw, tasks, features, sample, shared), folder / "snapshots.safetensors")
+        save_file(
+            snapshots(draw, tasks, features, sample, shared), folder / "snapshots.safetensors"
+        )
     return folder
 
 
 def interrupt(folder, learned, step=5):
-    """Make a finished run one that has learned so many tasks and was stopped in the next, with a checkpoint."""
+    """Make a finished run one that has learned so many tasks and was stopped in the next, with a
+    checkpoint.
+    """
     whole = json.loads((folder / "record.json").read_text())
     tasks = whole["tasks"][: learned + 1]
-    shared = json.loads((folder / "config.json").read_text())["heads"] == "shared"  # measured on tasks to come too
+    shared = (
+        json.loads((folder / "config.json").read_text())["heads"] == "shared"
+    )  # measured on tasks to come too
     record = {name: whole[name][:learned] for name in ("accuracy", "accuracy_task_free", "drift")}
     for name in ("drift",) if shared else tuple(record):
         record[name] = [row[: i + 1] for i, row in enumerate(record[name])]
@@ -38,26 +54,47 @@ def interrupt(folder, learned, step=5):
     record |= {"curve": whole["curve"][:learned], "tasks": tasks, "weights_sha256": "0" * 64}
     state = {"tasks": tasks, "open": tasks[-1]["name"], "done": step, "record": record}
     (folder / "checkpoint").mkdir()
-    (folder / "checkpoint" / "state.json").write_text(json.dumps({"format": 1, "files": {}, "state": state}))
+    (folder / "checkpoint" / "state.json").write_text(
+        json.dumps({"format": 1, "files": {}, "state": state})
+    )
     (folder / "record.json").unlink()
 
 
 def record(draw, tasks, joint=False):
     accuracy = draw.uniform(0.5, 0.95, (tasks, tasks))
-    drift = np.tril(draw.uniform(0, 0.3, (tasks, tasks)), -1) + np.triu(np.full((tasks, tasks), np.nan), 1)
+    drift = np.tril(draw.uniform(0, 0.3, (tasks, tasks)), -1) + np.triu(
+        np.full((tasks, tasks), np.nan), 1
+    )
     curve = np.sort(draw.uniform(0.1, 0.8, (tasks, 11)))
     if joint:
         accuracy[:-1] = np.nan
         drift[:-1], curve = np.nan, curve[:0]
-    rows = [[[None if np.isnan(v) else float(v) for v in row] for row in m] for m in (accuracy, drift, curve)]
-    metrics = metrics_of({"accuracy": rows[0], "accuracy_task_free": rows[0], "curve": rows[2] or [[None] * 11]})
+    rows = [
+        [[None if np.isnan(v) else float(v) for v in row] for row in m]
+        for m in (accuracy, drift, curve)
+    ]
+    metrics = metrics_of(
+        {"accuracy": rows[0], "accuracy_task_free": rows[0], "curve": rows[2] or [[None] * 11]}
+    )
     metrics |= {"F_T": None, "LTR": None} if joint else {}
-    names = [{"name": f"permutation {i + 1}", "classes": [0, 1], "train": 400, "test": 100} for i in range(tasks)]
+    names = [
+        {"name": f"permutation {i + 1}", "classes": [0, 1], "train": 400, "test": 100}
+        for i in range(tasks)
+    ]
     return {
-        "accuracy": rows[0], "accuracy_task_free": rows[0], "drift": rows[1], "curve": rows[2], "tasks": names,
-        "metrics": metrics, "seconds": float(draw.uniform(2, 90)), "steps": 40, "memory_bytes": int(draw.integers(0, 10**6)),
-        "versions": {"mdmt": "0.1.0", "torch": "2.13.0"}, "reduced": {"tasks": tasks}, "finished": True,
-    }  # fmt: skip
+        "accuracy": rows[0],
+        "accuracy_task_free": rows[0],
+        "drift": rows[1],
+        "curve": rows[2],
+        "tasks": names,
+        "metrics": metrics,
+        "seconds": float(draw.uniform(2, 90)),
+        "steps": 40,
+        "memory_bytes": int(draw.integers(0, 10**6)),
+        "versions": {"mdmt": "0.1.0", "torch": "2.13.0"},
+        "reduced": {"tasks": tasks},
+        "finished": True,
+    }
 
 
 def snapshots(draw, tasks, features, sample, shared, classes=2):

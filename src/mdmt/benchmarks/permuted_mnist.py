@@ -20,7 +20,9 @@ LABELS_CRC = 0xBA07E8EF  # of MNIST's 60,000 training labels: Fashion-MNIST has 
 
 
 def pixel_orders(seed: int, first: int, count: int) -> list[Tensor]:
-    """Pixel orders from number `first` (from 0): one shuffle of 784 by numpy's legacy generator each."""
+    """Pixel orders from number `first` (from 0): one shuffle of 784 by numpy's legacy generator
+    each.
+    """
     generator = np.random.RandomState(seed)
     orders = []
     for _ in range(first + count):
@@ -39,10 +41,11 @@ def permuted_mnist(
     subset: int | None = None,
     cross_validation: bool = False,
 ) -> Stream:
-    """Training images 5,000 to 59,999 and the 10,000 test images, pixels in [0, 1]; 17 tasks unless told otherwise.
+    """Training images 5,000 to 59,999 and the 10,000 test images, pixels in [0, 1]; 17 tasks unless
+    told otherwise.
 
-    The tasks for cross-validation, usually three, are permutations 18 and on of the seed, which the 17 never
-    use, and are tested on images 0 to 4,999.
+    The tasks for cross-validation, usually three, are permutations 18 and on of the seed, which the
+    17 never use, and are tested on images 0 to 4,999.
     """
     start, usual = (TASKS, HELD_OUT) if cross_validation else (0, TASKS)
     count = usual if tasks is None else tasks

@@ -33,12 +33,16 @@ class Benchmark:
     classes_per_task: int
     heads: tuple[str, ...] = ("per-task", "shared")  # the kinds it can have, the default first
     data: str = ""  # its data set; empty if that comes with the package, DIR for your own
-    fingerprint: Callable[[Any], str | None] | None = None  # of the images in a folder; None of the published ones
+    fingerprint: Callable[[Any], str | None] | None = (
+        None  # of the images in a folder; None of the published ones
+    )
     held_out: int = 0  # further tasks, for choosing settings only
     most_held_out: int | None = None  # as many of them can be asked for; None: no more
     validation: str | None = None  # what these are tested on, where their classes are not others
     image_size: int | None = None  # the default, where the size can be chosen
-    published_weights: bool = False  # whether the published numbers started from weights of ImageNet
+    published_weights: bool = (
+        False  # whether the published numbers started from weights of ImageNet
+    )
 
     @property
     def has_images(self) -> bool:
@@ -78,9 +82,14 @@ class Benchmark:
             raise Mistake(f"image_size={image_size}: {self.name}: 8 or more is needed")
         if weights is not None and not self.has_images:
             others = ", ".join(b.name for b in BENCHMARKS.values() if b.has_images)
-            raise Mistake(f"--weights is for the ResNet-18 of {others}; {self.name} has another network")
+            raise Mistake(
+                f"--weights is for the ResNet-18 of {others}; {self.name} has another network"
+            )
         if skip_broken and self.data != "DIR":
-            raise Mistake(f"--skip-broken is for images of your own (folder); {self.name} is verified as a whole")
+            raise Mistake(
+                f"--skip-broken is for images of your own (folder); {self.name} is verified as a"
+                " whole"
+            )
 
     def stream(
         self,
@@ -124,7 +133,8 @@ class OwnStream(Benchmark):
         for name, value in options.items():
             if value and (name != "weights" or not self.has_images):
                 raise Mistake(
-                    f"--{name.replace('_', '-')} is not for a stream of your own, {self.name}: see to it there"
+                    f"--{name.replace('_', '-')} is not for a stream of your own, {self.name}: see"
+                    " to it there"
                 )
 
 
@@ -243,7 +253,10 @@ def find(name: str) -> Benchmark:
         return own_stream(canonical(name))
     if name not in BENCHMARKS:
         known = ", ".join(BENCHMARKS)
-        raise Mistake(f"benchmark {name!r} is not one of {known}; a stream of your own is given as module:name")
+        raise Mistake(
+            f"benchmark {name!r} is not one of {known}; a stream of your own is given as"
+            " module:name"
+        )
     return BENCHMARKS[name]
 
 

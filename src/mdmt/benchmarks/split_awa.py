@@ -96,7 +96,9 @@ def split_awa(
         train = Selection(source, shares[number])
         test = Selection(source, rows_of_classes(awa.labels, classes, awa.test))
         name = task_name("awa", number, cross_validation)
-        stream.append(split_task(name, classes, train, test, subset=subset, seed=seed, number=number))
+        stream.append(
+            split_task(name, classes, train, test, subset=subset, seed=seed, number=number)
+        )
     is_published = (len(awa.train), len(awa.test)) == PUBLISHED
     if is_published and substitute_note(location) is None:
         origin = resized_copies(images.enlarged, len(awa.paths), image_size)
@@ -121,5 +123,7 @@ def split_awa(
 
 
 def fingerprint(data: str | Path | None) -> str | None:
-    """What tells these images from others; None of the published ones, also while they are packed."""
+    """What tells these images from others; None of the published ones, also while they are
+    packed.
+    """
     return unpublished_fingerprint("awa2", data, read_awa2, PUBLISHED)

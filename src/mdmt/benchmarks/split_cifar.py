@@ -54,7 +54,9 @@ def split_cifar(
         train = Selection(cifar.train, rows_of_classes(cifar.train.labels, classes))
         test = Selection(cifar.test, rows_of_classes(cifar.test.labels, classes))
         name = task_name("cifar", number, cross_validation)
-        stream.append(split_task(name, classes, train, test, subset=subset, seed=seed, number=number))
+        stream.append(
+            split_task(name, classes, train, test, subset=subset, seed=seed, number=number)
+        )
     published = (len(cifar.train), len(cifar.test)) == (50_000, 10_000)
     return Stream(
         "split-cifar",

@@ -61,7 +61,9 @@ def split_cub(
         train = Selection(source, rows_of_classes(cub.labels, classes, cub.train))
         test = Selection(source, rows_of_classes(cub.labels, classes, cub.test))
         name = task_name("cub", number, cross_validation)
-        stream.append(split_task(name, classes, train, test, subset=subset, seed=seed, number=number))
+        stream.append(
+            split_task(name, classes, train, test, subset=subset, seed=seed, number=number)
+        )
     if (len(cub.train), len(cub.test)) == PUBLISHED:
         origin = resized_copies(images.enlarged, len(cub.paths), image_size)
     else:
@@ -84,5 +86,7 @@ def split_cub(
 
 
 def fingerprint(data: str | Path | None) -> str | None:
-    """What tells these images from others; None of the published ones, also while they are packed."""
+    """What tells these images from others; None of the published ones, also while they are
+    packed.
+    """
     return unpublished_fingerprint("cub", data, read_cub, PUBLISHED)

@@ -1,4 +1,6 @@
-"""The command line. What a command needs is imported inside it, so that `mdmt --help` answers at once."""
+"""The command line. What a command needs is imported inside it, so that `mdmt --help` answers at
+once.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from mdmt.cli.tune import tune
 from mdmt.errors import Mistake
 
 app = typer.Typer(
-    help="Lifelong learning: one network learns task after task without forgetting the earlier ones.",
+    help=(
+        "Lifelong learning: one network learns task after task without forgetting the earlier ones."
+    ),
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -36,14 +40,17 @@ def _begin(
     context: typer.Context,
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
     elif context.invoked_subcommand != "run" and ranks.was_launched():
         raise Mistake(
-            f"several ranks do one run: {ranks.START}; start mdmt {context.invoked_subcommand} without torchrun"
+            f"several ranks do one run: {ranks.START}; start mdmt {context.invoked_subcommand}"
+            " without torchrun"
         )
 
 

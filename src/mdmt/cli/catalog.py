@@ -9,7 +9,9 @@ import typer
 
 from mdmt.cli.options import Json
 
-app = typer.Typer(help="List methods, benchmarks and presets.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="List methods, benchmarks and presets.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command("methods")
@@ -18,7 +20,12 @@ def list_methods(json: Json = False) -> None:
     from mdmt.methods import METHODS
 
     rows = {
-        name: {"kind": m.kind, "paper": m.source, "settings": m().arguments, "summary": _first_line(m)}
+        name: {
+            "kind": m.kind,
+            "paper": m.source,
+            "settings": m().arguments,
+            "summary": _first_line(m),
+        }
         for name, m in METHODS.items()
     }
     if not json:
@@ -33,7 +40,8 @@ def list_benchmarks(json: Json = False) -> None:
     from mdmt.benchmarks import BENCHMARKS
 
     rows = {
-        b.name: {"summary": b.summary, "tasks": b.tasks, "heads": " or ".join(b.heads)} for b in BENCHMARKS.values()
+        b.name: {"summary": b.summary, "tasks": b.tasks, "heads": " or ".join(b.heads)}
+        for b in BENCHMARKS.values()
     }
     _print_rows(rows, json)
 
@@ -48,7 +56,9 @@ def list_presets(json: Json = False) -> None:
         name: {benchmark: _preset_cells(cells(benchmark, name), method) for benchmark in COLUMNS}
         for name, method in METHODS.items()
     }
-    rows["mdmt-r[preset=best]"] = {benchmark: _as_json(best_cells(benchmark)) for benchmark in COLUMNS}
+    rows["mdmt-r[preset=best]"] = {
+        benchmark: _as_json(best_cells(benchmark)) for benchmark in COLUMNS
+    }
     if json:
         print(dumps(rows))
         return

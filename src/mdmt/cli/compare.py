@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from mdmt.runs.rows import Failure, Row
 
 
-def compare(options: RunOptions, methods: Methods = "all", against: Against = None, format_: Format = "table") -> None:
+def compare(
+    options: RunOptions,
+    methods: Methods = "all",
+    against: Against = None,
+    format_: Format = "table",
+) -> None:
     """Compare methods (Table 1). Mean and std over seeds, with the published values beside ours."""
     from mdmt.runs.request import split_methods
 
@@ -32,7 +37,11 @@ def ablate(options: RunOptions, against: Against = None, format_: Format = "tabl
 
 
 def _compare(
-    options: RunOptions, variants: list[str], against: str | None, format_: str, ablation: bool = False
+    options: RunOptions,
+    variants: list[str],
+    against: str | None,
+    format_: str,
+    ablation: bool = False,
 ) -> None:
     """Check all that was asked, do the runs, print the rows."""
     from mdmt.experiments.presets import HAS_BEST
@@ -42,7 +51,9 @@ def _compare(
     from mdmt.runs.rows import with_differences, with_table_2
 
     check_format(format_)
-    configs = configs_for(options.benchmark, variants, options.all_seeds, options.settings, **options.of_every_run)
+    configs = configs_for(
+        options.benchmark, variants, options.all_seeds, options.settings, **options.of_every_run
+    )
     if options.preset == "best" and any(first.method != HAS_BEST for first, *_ in configs):
         tell(f"--preset best is for {HAS_BEST}; the other methods have none but published")
     reference = None if against is None else find_row(against, variants, configs)
@@ -51,7 +62,8 @@ def _compare(
     if ablation and len(numbers) < len(configs):
         more = len(configs) - len(numbers)
         tell(
-            f"{count('row', more)} left out: they differ in the task margin alone, which one shared head does not have"
+            f"{count('row', more)} left out: they differ in the task margin alone, which one shared"
+            " head does not have"
         )
         configs = [configs[number] for number in numbers]
     rows, failed = run_all(configs, options)

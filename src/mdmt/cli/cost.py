@@ -10,11 +10,26 @@ import typer
 
 from mdmt.cli.options import Format, Methods, RunOptions
 
-Steps = Annotated[int, typer.Option(min=1, metavar="N", help="Number of training steps and of inferences to time.")]
-UNUSED = ("seeds", "seed", "weights", "keep_model", "workers", "cluster", "out", "checkpoint_every", "fresh")
+Steps = Annotated[
+    int,
+    typer.Option(min=1, metavar="N", help="Number of training steps and of inferences to time."),
+]
+UNUSED = (
+    "seeds",
+    "seed",
+    "weights",
+    "keep_model",
+    "workers",
+    "cluster",
+    "out",
+    "checkpoint_every",
+    "fresh",
+)
 
 
-def cost(options: RunOptions, methods: Methods = "all", steps: Steps = 10, format_: Format = "table") -> None:
+def cost(
+    options: RunOptions, methods: Methods = "all", steps: Steps = 10, format_: Format = "table"
+) -> None:
     """Time and memory per method. Measures a training step and an inference at the last task."""
     from dataclasses import replace
 

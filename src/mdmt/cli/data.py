@@ -12,12 +12,18 @@ from mdmt.cli.options import Json, Quiet
 from mdmt.cli.progress import DownloadBar
 from mdmt.errors import Mistake
 
-app = typer.Typer(help="List, fetch and verify data sets.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="List, fetch and verify data sets.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Name = Annotated[str, typer.Argument(help="Name of a data set: see `mdmt data list`.")]
 Data = Annotated[
     str | None,
-    typer.Option("--data", metavar="DIR", help="Folder of data sets (default: $MDMT_DATA, or your cache folder)."),
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Folder of data sets (default: $MDMT_DATA, or your cache folder).",
+    ),
 ]
 
 
@@ -34,7 +40,10 @@ def list_(data: Data = None, json: Json = False) -> None:
         return
     print(f"data folder: {folder}")
     for name, row in rows.items():
-        text = row | {"size": _size(row), "where": "\n         or ".join(map(str, statuses[name].places))}
+        text = row | {
+            "size": _size(row),
+            "where": "\n         or ".join(map(str, statuses[name].places)),
+        }
         print(f"\n{name}: {row['state']}")
         for key in ("title", "where", "size", "checksum", "licence"):
             print(f"  {key:9} {text[key]}")
@@ -45,7 +54,8 @@ def fetch(
     name: Name,
     data: Data = None,
     from_: Annotated[
-        str | None, typer.Option("--from", metavar="URL", help="Another https address that has the files.")
+        str | None,
+        typer.Option("--from", metavar="URL", help="Another https address that has the files."),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -83,10 +93,16 @@ def verify(name: Name, data: Data = None, json: Json = False) -> None:
 
     report = verify_one(name, data)
     if json:
-        _print_json({
-            "name": name, "folder": str(report.folder), "structure": "right", "figures": report.figures,
-            "bytes": report.comparison.verdict, "why": report.comparison.reason,
-        })  # fmt: skip
+        _print_json(
+            {
+                "name": name,
+                "folder": str(report.folder),
+                "structure": "right",
+                "figures": report.figures,
+                "bytes": report.comparison.verdict,
+                "why": report.comparison.reason,
+            }
+        )
         return
     print(report.folder)
     for key, value in report.figures.items():
@@ -126,11 +142,15 @@ def _row(name: str, status: Status) -> dict[str, Any]:
 
     source = find(name)
     return {
-        "title": source.title, "state": status.state, "where": " or ".join(map(str, status.places)),
-        "size": sum(file.size for file in source.files), "exact": all(file.exact for file in source.files),
-        "licence": source.licence, "checksum": source.files[0].checksum,
+        "title": source.title,
+        "state": status.state,
+        "where": " or ".join(map(str, status.places)),
+        "size": sum(file.size for file in source.files),
+        "exact": all(file.exact for file in source.files),
+        "licence": source.licence,
+        "checksum": source.files[0].checksum,
         "urls": [file.urls[0] for file in source.files],
-    }  # fmt: skip
+    }
 
 
 def _size(row: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """`mdmt doctor`: what a bug report should say of a machine, and whether the networks work on it.
 
-All that loads torch happens in processes of their own: a signal that ends them is part of the answer.
+All that loads torch happens in processes of their own: a signal that ends them is part of the
+answer.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def doctor(json: Json = False) -> None:
             print(f"{network}: {checks[network].answer}", flush=True)
     right = all(one.right for one in checks.values())
     if json:
-        networks = {name: {"right": one.right, "answer": one.answer} for name, one in checks.items()}
+        networks = {
+            name: {"right": one.right, "answer": one.answer} for name, one in checks.items()
+        }
         _print_json({**about, "networks": networks, "right": right})
     if not right:
         raise typer.Exit(1)
@@ -78,7 +81,9 @@ def check(subject: str) -> Check:
     """Run a self-test: right, ended by a signal, or the error in one line."""
     start = time.monotonic()
     try:
-        done = subprocess.run(command_for(subject), capture_output=True, text=True, check=False, timeout=TIMEOUT)
+        done = subprocess.run(
+            command_for(subject), capture_output=True, text=True, check=False, timeout=TIMEOUT
+        )
     except subprocess.TimeoutExpired:
         return Check(False, f"not done after {TIMEOUT:.0f} s")
     if done.returncode == 0:
@@ -134,7 +139,10 @@ def places() -> dict[str, Any]:
 
     folders = {"data": data_folder(), "cache": cache_folder(), "current": Path.cwd()}
     return {
-        "folders": {name: {"path": str(path), "free_bytes": _free_bytes(path)} for name, path in folders.items()},
+        "folders": {
+            name: {"path": str(path), "free_bytes": _free_bytes(path)}
+            for name, path in folders.items()
+        },
         "data": {name: status(name, folders["data"]).state for name in SOURCES},
     }
 
@@ -163,7 +171,9 @@ def _print_about(about: dict[str, Any]) -> None:
     for name, folder in about["folders"].items():
         lines[f"{name} folder"] = f"{folder['path']} ({folder['free_bytes'] / 1e9:,.1f} GB free)"
     for state in dict.fromkeys(about["data"].values()):
-        lines[f"data {state}"] = ", ".join(name for name in about["data"] if about["data"][name] == state)
+        lines[f"data {state}"] = ", ".join(
+            name for name in about["data"] if about["data"][name] == state
+        )
     for name, value in lines.items():
         if value is not None:
             print(_fill(f"{name:19} {value}"))
@@ -171,7 +181,9 @@ def _print_about(about: dict[str, Any]) -> None:
 
 
 def _fill(line: str) -> str:
-    return textwrap.fill(line, 80, subsequent_indent=20 * " ", break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(
+        line, 80, subsequent_indent=20 * " ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _print_json(content: dict[str, Any]) -> None:

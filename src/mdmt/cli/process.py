@@ -23,7 +23,9 @@ REQUESTS = (signal.SIGINT, signal.SIGTERM)
 
 
 def exit_code(work: Callable[[], Any]) -> int:
-    """Do some work; a person's mistake or a stop is one line on stderr, a bug keeps its traceback."""
+    """Do some work; a person's mistake or a stop is one line on stderr, a bug keeps its
+    traceback.
+    """
     try:
         return work() or 0
     except typer.Exit as end:
@@ -50,7 +52,9 @@ def exit_code(work: Callable[[], Any]) -> int:
 
 
 def _tell_mistake(message: str) -> None:
-    """One line, of several ranks from the first: torchrun ends it as soon as another fails, so that those wait a little."""
+    """One line, of several ranks from the first: torchrun ends it as soon as another fails, so that
+    those wait a little.
+    """
     tell(message)
     if ranks.is_follower():
         time.sleep(HEAD_START)
@@ -66,23 +70,28 @@ def _usage(error: Any) -> str:
 
 
 def in_child(work: Callable[[], None], advice: str = "") -> None:
-    """Do some work in a forked process, so that somebody is left to say by which signal it was ended.
+    """Do some work in a forked process, so that somebody is left to say by which signal it was
+    ended.
 
-    Nothing is forked where torch is loaded already, whose threads would be missing in the child. `advice` says how to go
-    on. This process exits as the child did, or with 128 + the signal.
+    Nothing is forked where torch is loaded already, whose threads would be missing in the child.
+    `advice` says how to go on. This process exits as the child did, or with 128 + the signal.
     """
     if "torch" in sys.modules or not hasattr(os, "fork"):
         work()
         return
     sys.stdout.flush()
     sys.stderr.flush()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, a child cannot be waited for
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # where it is ignored, a child cannot be waited for
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(writer)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's affair until the run itself heeds it
+        signal.signal(
+            signal.SIGINT, signal.SIG_IGN
+        )  # the parent's affair until the run itself heeds it
         threading.Thread(target=_end_with_parent, args=(reader,), daemon=True).start()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         sys.exit(exit_code(work))
@@ -96,7 +105,9 @@ def _wait(child: int, mask: set[int | signal.Signals], advice: str) -> int:
 
     def pass_on(number: int, _: object) -> None:
         requests.append(number)
-        if len(requests) == 1:  # a terminal sends a second Ctrl-C to the child itself, which then stops at once
+        if (
+            len(requests) == 1
+        ):  # a terminal sends a second Ctrl-C to the child itself, which then stops at once
             os.kill(child, signal.SIGTERM)
 
     before = {number: signal.signal(number, pass_on) for number in REQUESTS}

@@ -1,4 +1,5 @@
-"""What a command says on stderr while it works: a bar or a table on a terminal, plain lines elsewhere.
+"""What a command says on stderr while it works: a bar or a table on a terminal, plain lines
+elsewhere.
 
 rich and whatever loads torch are imported when something is drawn, so that help stays quick.
 """
@@ -42,7 +43,9 @@ class _Screen:
             print(text, file=sys.stderr, flush=True)
 
     def bar(self, *columns: Any) -> Any:
-        """A bar of rich: a text, which yields where there is little room, these columns, and the time left."""
+        """A bar of rich: a text, which yields where there is little room, these columns, and the
+        time left.
+        """
         from rich.progress import Progress, TextColumn, TimeRemainingColumn
         from rich.table import Column
 
@@ -124,7 +127,9 @@ class LiveTable(_Screen):
         self.warnings: set[str] = set()  # what was said already
         self.computed = 0  # runs that ended and were not just read
         self.begin = self.last_time = time.monotonic()
-        self.live = Live(console=self.console, transient=True, refresh_per_second=4, get_renderable=self.table)
+        self.live = Live(
+            console=self.console, transient=True, refresh_per_second=4, get_renderable=self.table
+        )
 
     def __enter__(self) -> LiveTable:
         if self.draws:
@@ -171,7 +176,9 @@ class LiveTable(_Screen):
         over = sum(self.finished.values())
         elapsed = time.monotonic() - self.begin
         words = [f"{over} of {total} runs", clock(elapsed)]
-        work = self.computed + sum(event.done for events in self.places.values() for event in list(events.values()))
+        work = self.computed + sum(
+            event.done for events in self.places.values() for event in list(events.values())
+        )
         if work > 0:
             left = total - (over - self.computed) - work
             words.append(f"about {clock(elapsed * left / work)} left")
@@ -190,7 +197,11 @@ class LiveTable(_Screen):
             events = list(self.places[label].values())
             known = [event.accuracy for event in events if event.accuracy is not None]
             so_far = f"{100 * sum(known) / len(known):.1f}" if known else "-"
-            share = f"{100 * sum(event.done for event in events) / len(events):.0f} %" if events else "-"
+            share = (
+                f"{100 * sum(event.done for event in events) / len(events):.0f} %"
+                if events
+                else "-"
+            )
             metric = format_metric(A_T, row.metrics.get(A_T.name) if row else None)
             runs = f"{self.finished[label]}/{self.seeds}"
             lines.append([self.short[label], f"{metric:>13}", runs, f"{share:>5}", f"{so_far:>6}"])

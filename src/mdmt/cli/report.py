@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 NEEDS = ("jinja2", "matplotlib", "sklearn")
 Runs = Annotated[str, typer.Argument(help="A folder of runs.")]
-To = Annotated[str, typer.Option(metavar="DIR", help="Folder of the figures, each in a folder of its benchmark.")]
+To = Annotated[
+    str,
+    typer.Option(metavar="DIR", help="Folder of the figures, each in a folder of its benchmark."),
+]
 
 
 def report(
@@ -34,15 +37,23 @@ def report(
     out: Annotated[str, typer.Option(metavar="FILE", help="The page to write.")] = "report.html",
     figures: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Also write each figure (SVG, PNG) and table (CSV, LaTeX) to this folder."),
+        typer.Option(
+            metavar="DIR",
+            help="Also write each figure (SVG, PNG) and table (CSV, LaTeX) to this folder.",
+        ),
     ] = None,
     benchmark: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only runs of this benchmark; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only runs of this benchmark; may be repeated."),
     ] = None,
-    methods: Annotated[str | None, typer.Option(metavar="LIST", help="Only runs of these methods or labels.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Only runs of these methods or labels.")
+    ] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="DATE", help="Only runs that finished since, as 2026-11-16 or 2026-11-16T14:00."),
+        typer.Option(
+            metavar="DATE", help="Only runs that finished since, as 2026-11-16 or 2026-11-16T14:00."
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -54,16 +65,26 @@ def report(
     from mdmt.runs.folder import find_runs
     from mdmt.system.files import write_file
 
-    chosen = [run for run in find_runs(folder) if _wanted(run, benchmark, _labels(methods), _date(since))]
+    chosen = [
+        run for run in find_runs(folder) if _wanted(run, benchmark, _labels(methods), _date(since))
+    ]
     studies, unusable = read_studies(chosen)
     if not studies and not unusable:
         others = "" if (benchmark, methods, since) == (None, None, None) else " of those asked for"
-        raise Mistake(f"no runs{others} under {runs}: `mdmt run` and `mdmt compare` leave them in --out")
+        raise Mistake(
+            f"no runs{others} under {runs}: `mdmt run` and `mdmt compare` leave them in --out"
+        )
     content = []
     for number, study in enumerate(studies, 1):
         if not quiet:
-            print(f"{study.title}: {number} of {count('study', len(studies), 'studies')}", file=sys.stderr, flush=True)
-        content += [replace(figures, number=number - 1) for figures in figures_of([study], folder / ".tsne")]
+            print(
+                f"{study.title}: {number} of {count('study', len(studies), 'studies')}",
+                file=sys.stderr,
+                flush=True,
+            )
+        content += [
+            replace(figures, number=number - 1) for figures in figures_of([study], folder / ".tsne")
+        ]
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, render(content, unusable, where=runs).encode())
@@ -77,7 +98,9 @@ def report(
 
 def _labels(methods: str | None) -> list[str] | None:
     """A list of methods or labels, cut at the commas outside of brackets."""
-    return None if methods is None else [name.strip() for name in re.split(r",(?![^\[]*\])", methods)]
+    return (
+        None if methods is None else [name.strip() for name in re.split(r",(?![^\[]*\])", methods)]
+    )
 
 
 def _date(text: str | None) -> datetime | None:
@@ -87,8 +110,12 @@ def _date(text: str | None) -> datetime | None:
         raise Mistake(f"--since {text}: write it as 2026-11-16 or 2026-11-16T14:00") from None
 
 
-def _wanted(run: RunFolder, benchmarks: list[str] | None, names: list[str] | None, since: datetime | None) -> bool:
-    """Whether a run is one of those asked for; one that cannot be read is shown with its reason when nothing is."""
+def _wanted(
+    run: RunFolder, benchmarks: list[str] | None, names: list[str] | None, since: datetime | None
+) -> bool:
+    """Whether a run is one of those asked for; one that cannot be read is shown with its reason
+    when nothing is.
+    """
     if benchmarks is None and names is None and since is None:
         return True
     try:
@@ -97,13 +124,18 @@ def _wanted(run: RunFolder, benchmarks: list[str] | None, names: list[str] | Non
     except (Mistake, OSError):
         return False
     is_of_benchmark = benchmarks is None or config.benchmark in benchmarks
-    return is_recent and is_of_benchmark and (names is None or config.method in names or config.label in names)
+    return (
+        is_recent
+        and is_of_benchmark
+        and (names is None or config.method in names or config.label in names)
+    )
 
 
 def watch(
     runs: Runs = "runs",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="N", help="Port to listen on; 0 takes a free one.")
+        int,
+        typer.Option(min=0, max=65535, metavar="N", help="Port to listen on; 0 takes a free one."),
     ] = 8765,
 ) -> None:
     """Serve the live report on localhost. It may be started before the first run."""
@@ -113,7 +145,9 @@ def watch(
     try:
         server = make_server(folder, port)
     except OSError as error:
-        raise Mistake(f"port {port} cannot be used ({error.strerror}): give another --port") from None
+        raise Mistake(
+            f"port {port} cannot be used ({error.strerror}): give another --port"
+        ) from None
     if not folder.exists():
         tell(f"{runs} does not exist yet: the page fills when a run begins there")
     with server:
@@ -146,7 +180,9 @@ def figure_command(name: str) -> Callable[..., None]:
         for path in _write(name, finished, cache, Path(to, options.benchmark)):
             print(path)
 
-    draw.__doc__ = f"{FIGURES[name].title}. Fig. {name[3:]} as SVG and PNG; missing runs are done first."
+    draw.__doc__ = (
+        f"{FIGURES[name].title}. Fig. {name[3:]} as SVG and PNG; missing runs are done first."
+    )
     return draw
 
 
@@ -169,7 +205,8 @@ def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:
 
 
 def _pin_threads() -> None:
-    """One thread for the libraries that compute figures: on arrays this small, many get into each other's way.
+    """One thread for the libraries that compute figures: on arrays this small, many get into each
+    other's way.
 
     It must be said before they are loaded.
     """

@@ -11,11 +11,17 @@ from mdmt.cli.report import figure_command
 from mdmt.runs.paper import BENCHMARKS, FIGURES
 
 app = typer.Typer(
-    help="Reproduce the tables and figures of the paper, by name.", no_args_is_help=True, rich_markup_mode=None
+    help="Reproduce the tables and figures of the paper, by name.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
-command(app, "table1", benchmark=BENCHMARKS["table1"], seeds=5, methods="paper", without=["preset"])(compare)
+command(
+    app, "table1", benchmark=BENCHMARKS["table1"], seeds=5, methods="paper", without=["preset"]
+)(compare)
 command(app, "table2", benchmark=BENCHMARKS["table2"], seeds=5, without=["preset"])(ablate)
-command(app, "cost", benchmark=BENCHMARKS["cost"], methods="paper", without=[*UNUSED, "preset"])(cost)
+command(app, "cost", benchmark=BENCHMARKS["cost"], methods="paper", without=[*UNUSED, "preset"])(
+    cost
+)
 for name, figure in FIGURES.items():
     command(
         app,

@@ -51,15 +51,24 @@ def _run(options: RunOptions, method: str, log: str | None) -> None:
     from mdmt.experiments.resolve import resolve
     from mdmt.runs.config import folder_of
 
-    first = ranks.first(lambda: resolve(options.benchmark, method, settings=options.settings, **options.of_every_run))
+    first = ranks.first(
+        lambda: resolve(
+            options.benchmark, method, settings=options.settings, **options.of_every_run
+        )
+    )
     configs = [replace(first, seed=seed) for seed in options.all_seeds]
     if log not in (None, "tensorboard"):
-        raise Mistake(f"--log {log}: must be tensorboard; steps.csv and record.json are always written")
+        raise Mistake(
+            f"--log {log}: must be tensorboard; steps.csv and record.json are always written"
+        )
     if log:
         tensorboard.writer()  # refused before the run, not after
     _ = options.worker_count  # likewise
     if ranks.size() > 1 and (options.cluster is not None or options.workers != "auto"):
-        raise Mistake("several ranks do the runs of all seeds one after another: leave --workers and --cluster out")
+        raise Mistake(
+            "several ranks do the runs of all seeds one after another: leave --workers and"
+            " --cluster out"
+        )
     if ranks.size() > 1 or (options.seeds == 1 and options.cluster is None):
         result = _learn_here(configs, options, log is not None)
     else:
@@ -78,7 +87,9 @@ def _run(options: RunOptions, method: str, log: str | None) -> None:
 
 @dataclass(frozen=True)
 class Result:
-    """The row of the runs that were asked for, their number of tasks, and the folders of those that were only read."""
+    """The row of the runs that were asked for, their number of tasks, and the folders of those that
+    were only read.
+    """
 
     row: Row
     tasks: int
@@ -86,7 +97,9 @@ class Result:
 
 
 def _learn_here(configs: list[RunConfig], options: RunOptions, log: bool) -> Result:
-    """Do runs in this process, with their progress on stderr, and event files as they go when asked for."""
+    """Do runs in this process, with their progress on stderr, and event files as they go when asked
+    for.
+    """
     import mdmt.runs.rows as comparison
     from mdmt.experiments.run import run as run_one
     from mdmt.runs.config import folder_of
@@ -94,7 +107,9 @@ def _learn_here(configs: list[RunConfig], options: RunOptions, log: bool) -> Res
     records = []
     read: list[str] = []
     for config in configs:
-        with RunBar(f"{config.label}, seed {config.seed}", options.silent or ranks.rank() > 0) as progress:
+        with RunBar(
+            f"{config.label}, seed {config.seed}", options.silent or ranks.rank() > 0
+        ) as progress:
             record = run_one(
                 config,
                 options.out,
@@ -107,7 +122,9 @@ def _learn_here(configs: list[RunConfig], options: RunOptions, log: bool) -> Res
                 warn=tell,
             )
         records.append(record)
-    row = comparison.row_of(configs, records, [str(folder_of(config, options.out)) for config in configs])
+    row = comparison.row_of(
+        configs, records, [str(folder_of(config, options.out)) for config in configs]
+    )
     return Result(row, len(records[0]["tasks"]), read)
 
 
@@ -137,7 +154,8 @@ def run_all(
     options: RunOptions,
     on_outcome: Callable[[Outcome], None] | None = None,
 ) -> tuple[list[Row | None], list[Failure]]:
-    """Do the runs of each variant while stderr says how far they are: a row for each, and what failed.
+    """Do the runs of each variant while stderr says how far they are: a row for each, and what
+    failed.
 
     Unless `on_outcome` hears of every run, those that were only read are told here.
     """
@@ -195,7 +213,9 @@ def _origin(folder: str) -> str:
 
 
 def tell_read(read: list[RunConfig], total: int, out: str) -> None:
-    """Say of a comparison how many of its runs were read and not computed, and from when they are."""
+    """Say of a comparison how many of its runs were read and not computed, and from when they
+    are.
+    """
     from mdmt.runs.config import folder_of
     from mdmt.runs.folder import RunFolder
 
@@ -205,7 +225,10 @@ def tell_read(read: list[RunConfig], total: int, out: str) -> None:
     first, last = moment(times[0]), moment(times[-1])
     span = first if first == last else f"{first} to {last}"
     verb = "was" if len(read) == 1 else "were"
-    tell(f"{len(read)} of {count('run', total)} {verb} read from {out}, finished {span}; --fresh computes anew")
+    tell(
+        f"{len(read)} of {count('run', total)} {verb} read from {out}, finished {span}; --fresh"
+        " computes anew"
+    )
 
 
 def _print_table(result: Result) -> None:
@@ -215,7 +238,9 @@ def _print_table(result: Result) -> None:
 
     row = result.row
     first = row.seeds[0]
-    seeds = f"seed {first}" if len(row.seeds) == 1 else f"{count('seed', len(row.seeds))} from {first}"
+    seeds = (
+        f"seed {first}" if len(row.seeds) == 1 else f"{count('seed', len(row.seeds))} from {first}"
+    )
     console = Console()
 
     def line(text: str, style: str | None = None) -> None:

@@ -31,7 +31,12 @@ def list_(
     folders = find_runs(out)
     words = distinctions(folders)
     runs = [{**describe(folder), "differs": words.get(folder.path, "")} for folder in folders]
-    runs.sort(key=lambda run: (run["benchmark"] is None, *(str(run[key]) for key in ("benchmark", "label", "path"))))
+    runs.sort(
+        key=lambda run: (
+            run["benchmark"] is None,
+            *(str(run[key]) for key in ("benchmark", "label", "path")),
+        )
+    )
     if json:
         print(dumps({"runs": runs}))
         return
@@ -47,7 +52,10 @@ def show(
     out: Out = "runs",
     json: Json = False,
     csv: Annotated[
-        bool, typer.Option("--csv", help="Print the step log: task, step, loss, gradient, seconds, gradient norm.")
+        bool,
+        typer.Option(
+            "--csv", help="Print the step log: task, step, loss, gradient, seconds, gradient norm."
+        ),
     ] = False,
 ) -> None:
     """Show a run. Metrics, accuracies, drift, cost, versions and settings."""
@@ -73,7 +81,9 @@ def show(
 
 @app.command()
 def remove(
-    runs: Annotated[list[str], typer.Argument(help="Runs: their folders, or parts of their paths.")],
+    runs: Annotated[
+        list[str], typer.Argument(help="Runs: their folders, or parts of their paths.")
+    ],
     out: Out = "runs",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
@@ -85,11 +95,15 @@ def remove(
     for folder in folders.values():
         about = describe(folder)
         try:
-            if not yes and not typer.confirm(f"remove {folder} ({about['state']}, {about['label']})?", err=True):
+            if not yes and not typer.confirm(
+                f"remove {folder} ({about['state']}, {about['label']})?", err=True
+            ):
                 continue
         except typer.Abort:
             typer.echo(err=True)  # the question's line ends here
-            raise Mistake(f"{folder} was not removed: nobody answered; --yes removes without asking") from None
+            raise Mistake(
+                f"{folder} was not removed: nobody answered; --yes removes without asking"
+            ) from None
         folder.remove()
         print(f"removed {folder}")
 
@@ -106,14 +120,21 @@ def rerun(
     in_child(lambda: _rerun(run, out, data, weights, json, quiet))
 
 
-def _rerun(run: str, out: str, data: str | None, weights: str | None, json: bool, quiet: bool) -> None:
+def _rerun(
+    run: str, out: str, data: str | None, weights: str | None, json: bool, quiet: bool
+) -> None:
     from mdmt.experiments.rerun import rerun as run_again
     from mdmt.runs.folder import find_run
 
     folder = find_run(run, out)
     with RunBar(f"again: {folder}", quiet or json) as progress:
         answer = run_again(
-            folder, data=data, weights=weights, on_step=progress.step, on_image=progress.image, warn=tell
+            folder,
+            data=data,
+            weights=weights,
+            on_step=progress.step,
+            on_image=progress.image,
+            warn=tell,
         )
     if json:
         print(dumps(answer))

@@ -1,4 +1,6 @@
-"""What `mdmt doctor` does in processes of their own: `python -m mdmt.cli.selftest torch|NETWORK`."""
+"""What `mdmt doctor` does in processes of their own: `python -m mdmt.cli.selftest
+torch|NETWORK`.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,18 @@ def describe_torch() -> None:
 
 
 def self_test(network: str) -> None:
-    """Learn two small tasks of noise, save and load; a RuntimeError when the loaded network is another."""
-    learner = Learner(backbones.MAKERS[network](), MDMTR(), memory=Ring(per_class=2), batch=BATCH, seed=1)
+    """Learn two small tasks of noise, save and load; a RuntimeError when the loaded network is
+    another.
+    """
+    learner = Learner(
+        backbones.MAKERS[network](), MDMTR(), memory=Ring(per_class=2), batch=BATCH, seed=1
+    )
     noise = torch.Generator().manual_seed(1)
     labels = torch.arange(STEPS * BATCH) % 2
     for name in ("first", "second"):
-        inputs = torch.randint(256, (len(labels), *SHAPES[network]), generator=noise, dtype=torch.uint8)
+        inputs = torch.randint(
+            256, (len(labels), *SHAPES[network]), generator=noise, dtype=torch.uint8
+        )
         learner.learn(Task(name, inputs, labels))
     with tempfile.TemporaryDirectory(prefix="mdmt-doctor-") as folder:
         learner.save(folder)

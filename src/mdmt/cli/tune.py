@@ -17,12 +17,20 @@ if TYPE_CHECKING:
 
 Grids = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=A,B,C", help="Values to try; a key alone tries its usual ones. May be repeated."),
+    typer.Option(
+        metavar="KEY=A,B,C",
+        help="Values to try; a key alone tries its usual ones. May be repeated.",
+    ),
 ]
-Points = Annotated[int | None, typer.Option(min=1, metavar="N", help="Try only N points of the grid, drawn at random.")]
+Points = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Try only N points of the grid, drawn at random."),
+]
 
 
-def tune(options: RunOptions, method: Method = "mdmt-r", grid: Grids = None, points: Points = None) -> None:
+def tune(
+    options: RunOptions, method: Method = "mdmt-r", grid: Grids = None, points: Points = None
+) -> None:
     """Choose settings on held-out tasks. No test image that results are measured on is used."""
     from mdmt.experiments.presets import space
     from mdmt.experiments.resolve import resolve
@@ -30,11 +38,15 @@ def tune(options: RunOptions, method: Method = "mdmt-r", grid: Grids = None, poi
     from mdmt.runs.request import parse_variant
 
     settings = options.settings
-    usual = resolve(options.benchmark, method, settings=settings, cross_validation=True, **options.of_every_run)
+    usual = resolve(
+        options.benchmark, method, settings=settings, cross_validation=True, **options.of_every_run
+    )
     fixed = {*parse_variant(method)[1], *settings}
     grids = parse_grids(grid or [], space(usual.method, usual.heads), fixed)
     tried = points_of(grids, points, options.seed)
-    configs = configs_of(options.benchmark, method, tried, options.all_seeds, settings, **options.of_every_run)
+    configs = configs_of(
+        options.benchmark, method, tried, options.all_seeds, settings, **options.of_every_run
+    )
     if not options.silent:
         size = f"{count('point', len(tried))} x {count('seed', options.seeds)}"
         tasks = count("held-out task", usual.tasks or 0)
@@ -88,4 +100,6 @@ def _print(rows: list[Row], options: RunOptions, method: str, tasks: int) -> Non
     for key, value in options.of_every_run.items():
         if key != "tasks" and value != getattr(RunOptions, key):  # tasks: of the held-out ones
             flags += f" --{key.replace('_', '-')} {quote(str(value))}"
-    console.print(Text(f"mdmt run {options.benchmark} --method {quote(method)} {flags}"), soft_wrap=True)
+    console.print(
+        Text(f"mdmt run {options.benchmark} --method {quote(method)} {flags}"), soft_wrap=True
+    )

@@ -62,10 +62,14 @@ def _write(archive: Path, target: Path, content: IO[bytes] | None, max_bytes: in
             while block := content.read(1 << 20):
                 size += len(block)
                 if size > max_bytes:
-                    raise Mistake(f"{archive} is refused: it unpacks to more than the published data set")
+                    raise Mistake(
+                        f"{archive} is refused: it unpacks to more than the published data set"
+                    )
                 file.write(block)
     except (FileExistsError, NotADirectoryError, IsADirectoryError):
-        raise Mistake(f"{archive} is refused: two of its members are called {target.name!r}") from None
+        raise Mistake(
+            f"{archive} is refused: two of its members are called {target.name!r}"
+        ) from None
     return size
 
 
@@ -78,7 +82,10 @@ def members(archive: Path) -> Iterator[Member]:
         if member.problem:
             raise Mistake(f"{archive} is refused: its member {member.name!r} is {member.problem}")
         if _is_outside(member):
-            raise Mistake(f"{archive} is refused: its member {member.name!r} would be written outside its folder")
+            raise Mistake(
+                f"{archive} is refused: its member {member.name!r} would be written outside its"
+                " folder"
+            )
         yield member
 
 

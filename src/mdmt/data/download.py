@@ -1,4 +1,6 @@
-"""Downloading one file over HTTPS into a `.part` file, continuing where an earlier try broke off."""
+"""Downloading one file over HTTPS into a `.part` file, continuing where an earlier try broke
+off.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def __init__(self, local: bool) -> None:
         self.local = local
 
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Any:
         try:
             check_address(newurl, self.local)
         except Mistake:
@@ -52,7 +56,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def download(url: str, part: Path, file: File, progress: Progress | None = None, *, local: bool = False) -> None:
+def download(
+    url: str, part: Path, file: File, progress: Progress | None = None, *, local: bool = False
+) -> None:
     """Complete the `.part` file; after a failure it keeps what the next try can use."""
     check_address(url, local)
     local = local and urlsplit(url).scheme == "http"
@@ -84,14 +90,19 @@ def _request(url: str, out: IO[bytes], local: bool) -> http.client.HTTPResponse:
             out.truncate(0)
             return _request(url, out, local)
         if 300 <= error.code < 400:
-            raise Mistake(f"{url} is refused: it redirects to an address that is not https") from None
+            raise Mistake(
+                f"{url} is refused: it redirects to an address that is not https"
+            ) from None
         raise Unreachable(
-            f"{url}: the server answered {error.code} {error.reason}; try later, or another address with --from"
+            f"{url}: the server answered {error.code} {error.reason}; try later, or another address"
+            " with --from"
         ) from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         reason = getattr(reason, "strerror", None) or reason
-        raise Unreachable(f"{url} cannot be reached ({reason}): check the network and try again") from None
+        raise Unreachable(
+            f"{url} cannot be reached ({reason}): check the network and try again"
+        ) from None
     if offset:
         start = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
         if response.status != 206 or start is None or int(start[1]) != offset:
@@ -128,7 +139,10 @@ def _receive(
     limit = 2 * file.size
     if file.exact:
         if total not in (None, file.size):
-            raise Mistake(f"{url}: wrong length, the server offers {total} bytes, the published file has {file.size}")
+            raise Mistake(
+                f"{url}: wrong length, the server offers {total} bytes, the published file has"
+                f" {file.size}"
+            )
         total = limit = file.size
     while True:
         if progress is not None:
@@ -140,14 +154,16 @@ def _receive(
         if done > limit:
             out.truncate(0)
             raise Mistake(
-                f"{url}: wrong length, the server sends more than the {file.size} bytes of the published file"
+                f"{url}: wrong length, the server sends more than the {file.size} bytes of the"
+                " published file"
             )
         out.write(block)
     if done == 0:
         raise Mistake(f"{url}: the server sent nothing; try later, or another address with --from")
     if total is not None and done < total:
         raise Mistake(
-            f"{url}: the connection broke after {done} of {total} bytes; run the same command again to continue"
+            f"{url}: the connection broke after {done} of {total} bytes; run the same command again"
+            " to continue"
         )
 
 

@@ -1,6 +1,7 @@
 """Fetching a data set from its publisher: download, verify and unpack it, then move it into place.
 
-Until then everything lies in a hidden folder beside it, where the next try finds what was downloaded.
+Until then everything lies in a hidden folder beside it, where the next try finds what was
+downloaded.
 """
 
 from __future__ import annotations
@@ -116,7 +117,10 @@ def _fetch_file(file: File, staging: Path, progress: Progress | None, base: str 
                 raise
     if (problem := difference(part, file)) is not None:
         part.unlink()
-        raise Mistake(f"{file.name} from {url} is not the published file ({problem}); it was removed, try again")
+        raise Mistake(
+            f"{file.name} from {url} is not the published file ({problem}); it was removed, try"
+            " again"
+        )
     os.replace(part, target)
 
 

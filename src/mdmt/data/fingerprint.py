@@ -1,4 +1,6 @@
-"""What tells one set of images from another: names, sizes and times of its files. No image is read."""
+"""What tells one set of images from another: names, sizes and times of its files. No image is
+read.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from mdmt.errors import Mistake
 
 
 def fingerprint(root: Path, paths: Iterable[Path]) -> str:
-    """A hash of the names below `root`, sizes and times of these files; where `root` lies does not matter."""
+    """A hash of the names below `root`, sizes and times of these files; where `root` lies does not
+    matter.
+    """
     digest = hashlib.sha256()
     for path in paths:
         about = _stat(path)
@@ -23,12 +27,16 @@ def fingerprint(root: Path, paths: Iterable[Path]) -> str:
 
 
 def unpublished_fingerprint(
-    name: str, data: str | Path | None, read: Callable[[Path], ImageList], published: tuple[int, int]
+    name: str,
+    data: str | Path | None,
+    read: Callable[[Path], ImageList],
+    published: tuple[int, int],
 ) -> str | None:
-    """The fingerprint of what lies where a published data set is expected; None where it is that data set, or is packed.
+    """The fingerprint of what lies where a published data set is expected; None where it is that
+    data set, or is packed.
 
-    It is when it has the published numbers of images to train and to test on, is not called a substitute, and has about
-    the published size: copies that were made smaller are other images.
+    It is when it has the published numbers of images to train and to test on, is not called a
+    substitute, and has about the published size: copies that were made smaller are other images.
     """
     location = locate(name, data)
     if location.archive is not None:

@@ -83,11 +83,13 @@ def load_images(
 ) -> Images:
     """Load images as RGB, resized to size x size (bilinear, ignoring the aspect ratio), in order.
 
-    PIL's bilinear filter is antialiased: a pixel of a smaller image is a mean over all that it covers.
-    The published runs took four neighbours of each pixel, so theirs were sharper, with aliases.
+    PIL's bilinear filter is antialiased: a pixel of a smaller image is a mean over all that it
+    covers. The published runs took four neighbours of each pixel, so theirs were sharper, with
+    aliases.
 
     They are decoded on first use. Files that are missing, broken or no images are one Mistake with
-    their paths, and leave no cache, unless `skip_broken`. Two processes that want the same images decode them once.
+    their paths, and leave no cache, unless `skip_broken`. Two processes that want the same images
+    decode them once.
     """
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise Mistake(f"image_size={size!r}: must be a whole number, 1 or more")
@@ -201,8 +203,12 @@ def _build(
     finally:
         temporary.unlink(missing_ok=True)
     return {
-        "images": images, "size": size, "enlarged": enlarged, "broken": broken, "sha256": digest.hexdigest(),
-    }  # fmt: skip
+        "images": images,
+        "size": size,
+        "enlarged": enlarged,
+        "broken": broken,
+        "sha256": digest.hexdigest(),
+    }
 
 
 def _decode_all(paths: Sequence[Path], size: int, workers: int) -> Iterator[_Piece]:

@@ -1,7 +1,7 @@
 """Reading a foreign pickle (CIFAR-100 is published as one) without running any code it names.
 
-A pickle may use a few names only, and not even those reach numpy's own unpickling: stand-ins collect
-what describes an array, which is checked and then turned into an array here.
+A pickle may use a few names only, and not even those reach numpy's own unpickling: stand-ins
+collect what describes an array, which is checked and then turned into an array here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class _Kind:
 
     def array(self, data: Any, shape: tuple[int, ...], fortran: bool) -> NDArray[Any]:
         kind = np.dtype(self.order + self.code)
-        if not isinstance(data, (bytes, bytearray)) or len(data) != kind.itemsize * math.prod(shape):
+        if not isinstance(data, (bytes, bytearray)) or len(data) != kind.itemsize * math.prod(
+            shape
+        ):
             raise pickle.UnpicklingError("an array whose shape does not fit its bytes")
         return np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C").copy("K")
 
@@ -86,7 +88,9 @@ def read_pickle(path: str | Path) -> Any:
             return _plain(_Unpickler(file, encoding="bytes").load(), {})
         except Exception as error:  # a damaged pickle can raise anything
             reason = str(error) or type(error).__name__
-            raise Mistake(f"{path} is damaged or unsafe: only arrays and plain values are read ({reason})") from None
+            raise Mistake(
+                f"{path} is damaged or unsafe: only arrays and plain values are read ({reason})"
+            ) from None
 
 
 def _plain(value: Any, memo: dict[int, Any]) -> Any:

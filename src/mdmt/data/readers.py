@@ -72,7 +72,9 @@ def _read_mnist_split(folder: Path, stem: str) -> LabelledImages:
         height, width = images.shape[1:]
         raise Mistake(f"{images_path} holds images of {height} x {width} pixels; MNIST has 28 x 28")
     if len(images) != len(labels):
-        raise Mistake(f"{images_path} holds {len(images)} images, but {labels_path.name} {len(labels)} labels")
+        raise Mistake(
+            f"{images_path} holds {len(images)} images, but {labels_path.name} {len(labels)} labels"
+        )
     return LabelledImages(torch.from_numpy(images), torch.from_numpy(labels).long())
 
 
@@ -98,7 +100,10 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         )
     shape = [int.from_bytes(data[at : at + 4], "big") for at in range(4, start, 4)]
     if len(data) - start != math.prod(shape):
-        raise Mistake(f"{path} is damaged: {math.prod(shape)} bytes of data expected, {len(data) - start} found")
+        raise Mistake(
+            f"{path} is damaged: {math.prod(shape)} bytes of data expected, {len(data) - start}"
+            " found"
+        )
     # A bytearray is a copy: torch wants memory it may write to.
     return np.frombuffer(bytearray(data), np.uint8, offset=start).reshape(shape)
 
@@ -112,7 +117,9 @@ def _packed_or_not(path: Path) -> Path:
 
 
 def read_cifar100(folder: str | Path) -> Arrays:
-    """Read `train` and `test` of cifar-100-python; images are (N, 3, 32, 32), labels the fine ones."""
+    """Read `train` and `test` of cifar-100-python; images are (N, 3, 32, 32), labels the fine
+    ones.
+    """
     return Arrays(_read_cifar_split(Path(folder, "train")), _read_cifar_split(Path(folder, "test")))
 
 
@@ -157,10 +164,15 @@ def read_cub(folder: str | Path) -> ImageList:
     class_numbers = {key: number for number, key in enumerate(classes)}
     for key, label in labels.items():
         if label not in class_numbers:
-            raise Mistake(f"{folder / 'image_class_labels.txt'}: image {key} has class {label}, not in classes.txt")
+            raise Mistake(
+                f"{folder / 'image_class_labels.txt'}: image {key} has class {label}, not in"
+                " classes.txt"
+            )
     for key, mark in split.items():
         if mark not in ("0", "1"):
-            raise Mistake(f"{folder / 'train_test_split.txt'}: image {key} has {mark!r}, neither 0 nor 1")
+            raise Mistake(
+                f"{folder / 'train_test_split.txt'}: image {key} has {mark!r}, neither 0 nor 1"
+            )
     is_train = torch.tensor([split[key] == "1" for key in names], dtype=torch.bool)
     return ImageList(
         paths=[folder / "images" / name for name in names.values()],

@@ -1,4 +1,6 @@
-"""The data sets: publisher, licence and files of each, and where each is looked for on this machine."""
+"""The data sets: publisher, licence and files of each, and where each is looked for on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ IDX_PARTS = (
 )
 
 
-def _idx_files(bases: tuple[str, ...], sizes: tuple[int, ...], sums: tuple[str, ...]) -> tuple[File, ...]:
+def _idx_files(
+    bases: tuple[str, ...], sizes: tuple[int, ...], sums: tuple[str, ...]
+) -> tuple[File, ...]:
     files = []
     for part, size, md5 in zip(IDX_PARTS, sizes, sums, strict=True):
         name = f"{part}.gz"
@@ -77,77 +81,154 @@ SOURCES = {
     source.name: source
     for source in (
         DataSet(
-            "mnist", "MNIST, handwritten digits", "CC BY-SA 3.0, as usually given",
+            "mnist",
+            "MNIST, handwritten digits",
+            "CC BY-SA 3.0, as usually given",
             _idx_files(
-                # the publisher has refused downloads at times; the second address is a well-known copy, checked alike
-                ("https://yann.lecun.com/exdb/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
+                # the publisher has refused downloads at times; the second address is a well-known
+                # copy, checked alike
+                (
+                    "https://yann.lecun.com/exdb/mnist/",
+                    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+                ),
                 (9912422, 28881, 1648877, 4542),
-                ("f68b3c2dcbeaaa9fbdd348bbdeb94873", "d53e105ee54ea40749a09fcbcd1e9432",
-                 "9fb629c4189551a2d022fa330f9573f3", "ec29112dd5afa0611ce80d1b7f02629c"),
+                (
+                    "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                    "d53e105ee54ea40749a09fcbcd1e9432",
+                    "9fb629c4189551a2d022fa330f9573f3",
+                    "ec29112dd5afa0611ce80d1b7f02629c",
+                ),
             ),
-            ("mnist", "MNIST/raw"), IDX_PARTS, {"train": 60000, "test": 10000, "classes": 10}, archive=False,
-            part_md5=dict(zip(IDX_PARTS, (
-                "6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
-                "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637",
-            ), strict=True)),
+            ("mnist", "MNIST/raw"),
+            IDX_PARTS,
+            {"train": 60000, "test": 10000, "classes": 10},
+            archive=False,
+            part_md5=dict(
+                zip(
+                    IDX_PARTS,
+                    (
+                        "6bbc9ace898e44ae57da46a324031adb",
+                        "a25bea736e30d166cdddb491f175f624",
+                        "2646ac647ad5339dbf082846283269ea",
+                        "27ae3e4e09519cfbb04c329615203637",
+                    ),
+                    strict=True,
+                )
+            ),
         ),
         DataSet(
-            "fashion-mnist", "Fashion-MNIST, articles of clothing", "MIT",
+            "fashion-mnist",
+            "Fashion-MNIST, articles of clothing",
+            "MIT",
             _idx_files(
-                ("https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",),
+                (
+                    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+                ),
                 (26421880, 29515, 4422102, 5148),
-                ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe",
-                 "bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310"),
+                (
+                    "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+                    "25c81989df183df01b3e8a0aad5dffbe",
+                    "bef4ecab320f06d8554ea6380940ec79",
+                    "bb300cfdad3c16e7a12a480ee83cd310",
+                ),
             ),
             # the last is where Debian's package dataset-fashion-mnist puts them
             ("fashion-mnist", "FashionMNIST/raw", "/usr/share/dataset-fashion-mnist"),
-            IDX_PARTS, {"train": 60000, "test": 10000, "classes": 10}, archive=False,
-            part_md5=dict(zip(IDX_PARTS, (
-                "f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9",
-                "8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965",
-            ), strict=True)),
+            IDX_PARTS,
+            {"train": 60000, "test": 10000, "classes": 10},
+            archive=False,
+            part_md5=dict(
+                zip(
+                    IDX_PARTS,
+                    (
+                        "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+                        "9018921c3c673c538a1fc5bad174d6f9",
+                        "8181f5470baa50b63fa0f6fddb340f0a",
+                        "15d484375f8d13e6eb1aabb0c3f46965",
+                    ),
+                    strict=True,
+                )
+            ),
         ),
         DataSet(
-            "cifar100", "CIFAR-100, small colour images", "none stated; research use, cite the report",
-            (File(
-                "cifar-100-python.tar.gz",
-                ("https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-                 "https://cave.cs.toronto.edu/kriz/cifar-100-python.tar.gz"),
-                169001437, md5="eb9058c3a382ffc7106e4002c42a8d85",
-            ),),
-            ("cifar-100-python",), ("train", "test", "meta"),
-            {"train": 50000, "test": 10000, "classes": 100}, max_bytes=10**9,
-            part_md5={"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
-                      "meta": "7973b15100ade9c7d40fb424638fde48"},
+            "cifar100",
+            "CIFAR-100, small colour images",
+            "none stated; research use, cite the report",
+            (
+                File(
+                    "cifar-100-python.tar.gz",
+                    (
+                        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+                        "https://cave.cs.toronto.edu/kriz/cifar-100-python.tar.gz",
+                    ),
+                    169001437,
+                    md5="eb9058c3a382ffc7106e4002c42a8d85",
+                ),
+            ),
+            ("cifar-100-python",),
+            ("train", "test", "meta"),
+            {"train": 50000, "test": 10000, "classes": 100},
+            max_bytes=10**9,
+            part_md5={
+                "train": "16019d7e3df5f24257cddd939b257f8d",
+                "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+                "meta": "7973b15100ade9c7d40fb424638fde48",
+            },
         ),
         DataSet(
-            "cub", "Caltech-UCSD Birds-200-2011", "non-commercial research and education",
-            (File(
-                "CUB_200_2011.tgz", ("https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz?download=1",),
-                1150585339, md5="97eceeb196236b17998738112f37df78",
-            ),),
+            "cub",
+            "Caltech-UCSD Birds-200-2011",
+            "non-commercial research and education",
+            (
+                File(
+                    "CUB_200_2011.tgz",
+                    (
+                        "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz?download=1",
+                    ),
+                    1150585339,
+                    md5="97eceeb196236b17998738112f37df78",
+                ),
+            ),
             ("CUB_200_2011",),
-            ("images", "images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt"),
-            {"train": 5994, "test": 5794, "classes": 200}, max_bytes=4 * 10**9,
+            (
+                "images",
+                "images.txt",
+                "image_class_labels.txt",
+                "train_test_split.txt",
+                "classes.txt",
+            ),
+            {"train": 5994, "test": 5794, "classes": 200},
+            max_bytes=4 * 10**9,
         ),
         DataSet(
-            "awa2", "Animals with Attributes 2", "each image under its own free licence",
-            (File(
-                "AwA2-data.zip", ("https://cvml.ista.ac.at/AwA2/AwA2-data.zip",), 13_500_000_000, exact=False,
-                sha256="cc5a849879165acaa2b52f1de3f146ffcd1c475f6ef85bab0152c763e573744f",
-                checksum_source="from two public programs; the publisher gives none",
-            ),),
-            ("Animals_with_Attributes2",), ("JPEGImages", "classes.txt"),
-            {"train": 26102, "validation": 5620, "test": 5600, "classes": 50}, max_bytes=30 * 10**9,
+            "awa2",
+            "Animals with Attributes 2",
+            "each image under its own free licence",
+            (
+                File(
+                    "AwA2-data.zip",
+                    ("https://cvml.ista.ac.at/AwA2/AwA2-data.zip",),
+                    13_500_000_000,
+                    exact=False,
+                    sha256="cc5a849879165acaa2b52f1de3f146ffcd1c475f6ef85bab0152c763e573744f",
+                    checksum_source="from two public programs; the publisher gives none",
+                ),
+            ),
+            ("Animals_with_Attributes2",),
+            ("JPEGImages", "classes.txt"),
+            {"train": 26102, "validation": 5620, "test": 5600, "classes": 50},
+            max_bytes=30 * 10**9,
         ),
     )
-}  # fmt: skip
+}
 
 
 IMAGENET_RESNET18 = File(
-    "resnet18-f37072fd.pth", ("https://download.pytorch.org/models/resnet18-f37072fd.pth",), 46830571,
+    "resnet18-f37072fd.pth",
+    ("https://download.pytorch.org/models/resnet18-f37072fd.pth",),
+    46830571,
     sha256="f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
-)  # fmt: skip
+)
 
 
 def find(name: str) -> DataSet:

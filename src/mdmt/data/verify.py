@@ -1,4 +1,6 @@
-"""Verifying a data set on this machine: its structure and, separately, whether its bytes are the published ones."""
+"""Verifying a data set on this machine: its structure and, separately, whether its bytes are the
+published ones.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,9 @@ def _check_awa2(source: DataSet, folder: Path) -> Figures:
     paths = [*data.paths, *data.validation]
     images = sum(source.counts[split] for split in ("train", "validation", "test"))
     pictures = folder / "JPEGImages"
-    _expect(folder / "classes.txt", "class", len(set(data.classes)), source.counts["classes"], "classes")
+    _expect(
+        folder / "classes.txt", "class", len(set(data.classes)), source.counts["classes"], "classes"
+    )
     _expect(pictures, "image", len(paths), images)
     _expect(pictures, "training image", len(data.train), source.counts["train"])
     _expect(pictures, "validation image", len(data.validation), source.counts["validation"])

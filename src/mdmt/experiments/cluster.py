@@ -1,6 +1,8 @@
-"""Workers on a Ray cluster: one Ray task a run, which goes on from its run folder when its process or machine dies.
+"""Workers on a Ray cluster: one Ray task a run, which goes on from its run folder when its process
+or machine dies.
 
-The folder of the runs must be on storage that all machines see under the same path; so must the data.
+The folder of the runs must be on storage that all machines see under the same path; so must the
+data.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
 RETRIES = 3  # how often a run whose process or machine died is started again
 ANSWER = 5.0  # seconds that a cluster has to answer
-# The first words of HTTP/2, which Ray speaks, and empty settings; who understands them answers with settings of its own.
+# The first words of HTTP/2, which Ray speaks, and empty settings; who understands them answers with
+# settings of its own.
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 SETTINGS = 4  # the kind of that answer, its fourth byte
 
@@ -88,7 +91,9 @@ class Cluster:
         self.running[task.remote(config, str(self.out), self.every, self.mailbox)] = config
 
     def _bytes(self, config: RunConfig) -> int:
-        """What a run needs: as much as `mdmt cost` counts, and what this process takes with torch and the data."""
+        """What a run needs: as much as `mdmt cost` counts, and what this process takes with torch
+        and the data.
+        """
         if config.label not in self.needs:
             import resource
 
@@ -97,7 +102,9 @@ class Cluster:
 
             counted = measure(config, stream_for(config), steps=1)["training"]["total"]
             unit = 1 if sys.platform == "darwin" else 1024
-            self.needs[config.label] = counted + unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            self.needs[config.label] = (
+                counted + unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            )
         return self.needs[config.label]
 
     def next(self) -> Event | Outcome:
@@ -157,7 +164,9 @@ def _sees(path: str) -> bool:
 
 
 def _work(config: RunConfig, out: str, every: int | str | None, mailbox: Any) -> Outcome:
-    """Do a run in a process of the cluster; to be cancelled is to be asked to stop, as by Ctrl-C."""
+    """Do a run in a process of the cluster; to be cancelled is to be asked to stop, as by
+    Ctrl-C.
+    """
     return do_run(config, out, mailbox.put.remote, every=every)
 
 
@@ -173,12 +182,16 @@ def _connect(address: str) -> Any:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         start = "`ray start --head` starts one on this machine"
-        raise Mistake(f"--cluster {address}: no cluster answers ({summarise(error)}); {start}") from None
+        raise Mistake(
+            f"--cluster {address}: no cluster answers ({summarise(error)}); {start}"
+        ) from None
     return ray
 
 
 def _check_answer(address: str) -> None:
-    """Refuse an address that is none, or at which nobody listens or something else does: Ray itself would wait for minutes."""
+    """Refuse an address that is none, or at which nobody listens or something else does: Ray itself
+    would wait for minutes.
+    """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         raise Mistake(f"--cluster {address}: must be auto or HOST:PORT")
@@ -190,5 +203,6 @@ def _check_answer(address: str) -> None:
         raise Mistake(f"--cluster {address}: nobody answers there ({error})") from None
     if len(answer) < 4 or answer[3] != SETTINGS:
         raise Mistake(
-            f"--cluster {address}: what answers there is not Ray; its port is 6379 unless it was given another"
+            f"--cluster {address}: what answers there is not Ray; its port is 6379 unless it was"
+            " given another"
         )

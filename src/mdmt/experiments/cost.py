@@ -1,4 +1,6 @@
-"""What a method costs: the time of a training step and of an inference, and the bytes that each holds."""
+"""What a method costs: the time of a training step and of an inference, and the bytes that each
+holds.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +30,25 @@ from mdmt.runs.request import find_method
 from mdmt.tasks import Batch, Stream, Task
 
 WARM_UP = 3  # steps and inferences that are not timed
-STILL = 1e-9  # the learning rate while measuring: no setting can make numbers overflow, and a step costs the same
+# the learning rate while measuring: no setting can make numbers overflow, and a step costs the same
+STILL = 1e-9
 
 Row = dict[str, Any]
 
 
 def measure(config: RunConfig, stream: Stream, steps: int = 10, *, is_reduced: bool = False) -> Row:
-    """Milliseconds and bytes of a method at the last task of a stream, with the memory as full as it is there.
+    """Milliseconds and bytes of a method at the last task of a stream, with the memory as full as
+    it is there.
 
-    Milliseconds are medians over so many steps: of a whole step of Algorithm 1, and of `predict` for one mini-batch.
-    Bytes are counted, not read off the process. Training: `parameters` (P); `buffers`, what the method and the optimiser
-    remember from step to step; `memory` (M) and `representations` (F) at the end of the stream; `vectors`, gradients and
-    whatever else a step makes that is as long as P or a multiple; `activations`, every storage that autograd keeps for the
-    backward pass, inputs as the network sees them among them, parameters not. Inference: `parameters`, and as `activations`
-    all that it makes. Vectors and activations are the most that is there at one time; `total` is the sum. What a kernel needs
-    inside, and batch norm's statistics, are not counted.
+    Milliseconds are medians over so many steps: of a whole step of Algorithm 1, and of `predict`
+    for one mini-batch. Bytes are counted, not read off the process. Training: `parameters` (P);
+    `buffers`, what the method and the optimiser remember from step to step; `memory` (M) and
+    `representations` (F) at the end of the stream; `vectors`, gradients and whatever else a step
+    makes that is as long as P or a multiple; `activations`, every storage that autograd keeps for
+    the backward pass, inputs as the network sees them among them, parameters not. Inference:
+    `parameters`, and as `activations` all that it makes. Vectors and activations are the most that
+    is there at one time; `total` is the sum. What a kernel needs inside, and batch norm's
+    statistics, are not counted.
     """
     torch.set_num_threads(config.threads)
     last = len(stream) - 1
@@ -76,15 +82,23 @@ def measure(config: RunConfig, stream: Stream, steps: int = 10, *, is_reduced: b
 
 
 def _small(stream: Stream, config: RunConfig, steps: int) -> Stream:
-    """The stream with as many examples as fill the memory and, in the last task, as are timed; nothing to evaluate."""
+    """The stream with as many examples as fill the memory and, in the last task, as are timed;
+    nothing to evaluate.
+    """
     memory, tasks = config.memory, len(stream)
     small = []
     for number, task in enumerate(stream, 1):
-        kept = memory["per_class"] * len(task.classes) if "per_class" in memory else -(-memory["size"] // tasks)
+        kept = (
+            memory["per_class"] * len(task.classes)
+            if "per_class" in memory
+            else -(-memory["size"] // tasks)
+        )
         count = max(kept, config.batch) if number < tasks else (WARM_UP + steps) * config.batch
         index = draw(task.train.labels, count, config.seed, number)
         if number == tasks:
-            index = index[torch.arange(count) % len(index)]  # over again, where there are not as many
+            index = index[
+                torch.arange(count) % len(index)
+            ]  # over again, where there are not as many
         part = copy.copy(task)
         part.train, part.test = task.train.subset(index), None
         small.append(part)
@@ -92,7 +106,9 @@ def _small(stream: Stream, config: RunConfig, steps: int) -> Stream:
 
 
 def quick_before(last: int, method: type[Method]) -> type[Method]:
-    """The method with plain steps until the last task: the memory fills, and no time goes into rehearsal."""
+    """The method with plain steps until the last task: the memory fills, and no time goes into
+    rehearsal.
+    """
 
     class Quick(method):  # type: ignore[valid-type,misc]
         def step(self, batch: Batch) -> None:
@@ -100,7 +116,8 @@ def quick_before(last: int, method: type[Method]) -> type[Method]:
                 self.learner.apply(self.grad(batch)[1])
             else:
                 super().step(batch)
-            self.learner.vitals.read()  # what an accelerator is still doing is part of the step's time
+            # what an accelerator is still doing is part of the step's time
+            self.learner.vitals.read()
 
     return Quick
 
@@ -113,11 +130,16 @@ def _bytes_of_step(learner: Learner) -> dict[str, int]:
     remembered = _remembered(learner)
     before = sum(tensor.nbytes for tensor in remembered)
     activations = AutogradPeak(flat)
-    vectors = AllocationPeak(flat, lambda tensor: tensor.numel() > 0 and tensor.numel() % flat.numel() == 0)
+    vectors = AllocationPeak(
+        flat, lambda tensor: tensor.numel() > 0 and tensor.numel() % flat.numel() == 0
+    )
     for tensor in remembered:
         vectors.track(tensor)  # a step may replace it: then both count only while both are there
     del remembered
-    by_hand, learner.model.by_hand = learner.model.by_hand, False  # the same bytes, but autograd can be watched
+    by_hand, learner.model.by_hand = (
+        learner.model.by_hand,
+        False,
+    )  # the same bytes, but autograd can be watched
     with activations, vectors:
         learner.step(batch)
     learner.model.by_hand = by_hand
@@ -170,9 +192,15 @@ def published_cost(config: RunConfig, is_reduced: bool = False) -> dict[str, Any
     milliseconds = row["inference_ms"].get(config.benchmark)
     if milliseconds is not None:
         usual = resolve(config.benchmark, config.method)
-        alike = all(getattr(config, key) == getattr(usual, key) for key in ("batch", "heads", "backbone", "image_size"))
+        alike = all(
+            getattr(config, key) == getattr(usual, key)
+            for key in ("batch", "heads", "backbone", "image_size")
+        )
         milliseconds = milliseconds if alike and not is_reduced else None
-    return {**{key: row[key] for key in ("memory_training", "memory_testing")}, "inference_ms": milliseconds}
+    return {
+        **{key: row[key] for key in ("memory_training", "memory_testing")},
+        "inference_ms": milliseconds,
+    }
 
 
 class PeakBytes:
@@ -201,7 +229,9 @@ class AutogradPeak(PeakBytes, saved_tensors_hooks):
         saved_tensors_hooks.__init__(self, self.pack, lambda tensor: tensor)
 
     def pack(self, tensor: Tensor) -> Tensor:
-        """Track it; detached, since a saved result that knows its own history would never be freed."""
+        """Track it; detached, since a saved result that knows its own history would never be
+        freed.
+        """
         self.track(tensor)
         return tensor.detach()
 
@@ -209,7 +239,9 @@ class AutogradPeak(PeakBytes, saved_tensors_hooks):
 class AllocationPeak(PeakBytes, TorchDispatchMode):
     """Peak bytes of the results of operations, of those that `counts` accepts."""
 
-    def __init__(self, exclude: Tensor, counts: Callable[[Tensor], bool] = lambda tensor: True) -> None:
+    def __init__(
+        self, exclude: Tensor, counts: Callable[[Tensor], bool] = lambda tensor: True
+    ) -> None:
         PeakBytes.__init__(self, exclude)
         TorchDispatchMode.__init__(self)
         self.counts = counts

@@ -1,4 +1,6 @@
-"""Networks that start from a file of weights: a state dict of their own kind, or torchvision's of ResNet-18."""
+"""Networks that start from a file of weights: a state dict of their own kind, or torchvision's of
+ResNet-18.
+"""
 
 from __future__ import annotations
 
@@ -22,35 +24,45 @@ def read_weights(file: str | Path) -> dict[str, Any]:
             return load_file(file)
         given = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise Mistake(f"{file} is missing: --weights takes a state dict, such as torchvision's of resnet18") from None
-    except Exception as error:  # a foreign file can fail in many ways; weights_only refuses whatever is not tensors
+        raise Mistake(
+            f"{file} is missing: --weights takes a state dict, such as torchvision's of resnet18"
+        ) from None
+    # a foreign file can fail in many ways; weights_only refuses whatever is not tensors
+    except Exception as error:
         raise Mistake(f"{file} is no state dict of tensors ({type(error).__name__})") from None
     return given if isinstance(given, dict) else {}
 
 
 def load_first_weights(backbone: Backbone, file: str | Path, seed: int) -> None:
-    """Start a network from a file: a state dict of its own kind, or torchvision's where it is a ResNet-18."""
+    """Start a network from a file: a state dict of its own kind, or torchvision's where it is a
+    ResNet-18.
+    """
     given = read_weights(file)
     own = backbone.state_dict()
     if not given.keys() >= own.keys():
         if backbone.spec["name"] != "resnet18":
             missing = next(name for name in own if name not in given)
-            raise Mistake(f"{file} has no {missing!r}: it is not a state dict of {backbone.spec['name']}")
+            raise Mistake(
+                f"{file} has no {missing!r}: it is not a state dict of {backbone.spec['name']}"
+            )
         load_imagenet(backbone, file, seed)
         return
     for name, value in own.items():
         if getattr(given[name], "shape", None) != value.shape:
-            raise Mistake(f"{file} has no {name!r} of shape {tuple(value.shape)}: the network is another")
+            raise Mistake(
+                f"{file} has no {name!r} of shape {tuple(value.shape)}: the network is another"
+            )
     backbone.load_state_dict({name: given[name] for name in own})
 
 
 def load_imagenet(backbone: Backbone, file: str | Path, seed: int) -> None:
-    """Start a ResNet-18 from a torchvision state dict: kernels and batch-norm weights, no statistics, no head.
+    """Start a ResNet-18 from a torchvision state dict: kernels and batch-norm weights, no
+    statistics, no head.
 
-    The head is drawn from the seed. This is not the published checkpoint, which had bare shortcuts as
-    our network has. Torchvision's have a batch norm, so it is folded in as it acts in evaluation: its
-    factor gamma / sqrt(var + eps) into the 1x1 kernel, its shift into the bias of the block's second
-    batch norm, which is added to the same sum.
+    The head is drawn from the seed. This is not the published checkpoint, which had bare shortcuts
+    as our network has. Torchvision's have a batch norm, so it is folded in as it acts in
+    evaluation: its factor gamma / sqrt(var + eps) into the 1x1 kernel, its shift into the bias of
+    the block's second batch norm, which is added to the same sum.
     """
     given = read_weights(file)
     names = {"conv.weight": "conv1.weight", "norm.weight": "bn1.weight", "norm.bias": "bn1.bias"}
@@ -58,14 +70,19 @@ def load_imagenet(backbone: Backbone, file: str | Path, seed: int) -> None:
         ours, theirs = f"stages.{stage}", f"layer{stage // 2 + 1}.{stage % 2}"
         for i in (1, 2):
             names[f"{ours}.conv{i}.weight"] = f"{theirs}.conv{i}.weight"
-            names |= {f"{ours}.norm{i}.{part}": f"{theirs}.bn{i}.{part}" for part in ("weight", "bias")}
+            names |= {
+                f"{ours}.norm{i}.{part}": f"{theirs}.bn{i}.{part}" for part in ("weight", "bias")
+            }
         names[f"{ours}.shortcut.0.weight"] = f"{theirs}.downsample.0.weight"
     backbone.draw(torch.Generator().manual_seed(seed))
     with torch.no_grad():
         for name, value in backbone.named_parameters():
             source = given.get(names[name])
             if not isinstance(source, Tensor) or source.shape != value.shape:
-                raise Mistake(f"{file} has no {names[name]!r} of shape {tuple(value.shape)}: it is not a resnet18")
+                raise Mistake(
+                    f"{file} has no {names[name]!r} of shape {tuple(value.shape)}: it is not a"
+                    " resnet18"
+                )
             value.copy_(source)
         for stage in (2, 4, 6):
             block: Any = backbone.get_submodule(f"stages.{stage}")
@@ -76,7 +93,9 @@ def load_imagenet(backbone: Backbone, file: str | Path, seed: int) -> None:
 
 def _shortcut_norm(given: dict[str, Any], name: str, file: str | Path) -> tuple[Tensor, Tensor]:
     """The factor and the shift of one of torchvision's batch norms, as it acts in evaluation."""
-    parts: list[Any] = [given.get(f"{name}.{part}") for part in ("weight", "bias", "running_mean", "running_var")]
+    parts: list[Any] = [
+        given.get(f"{name}.{part}") for part in ("weight", "bias", "running_mean", "running_var")
+    ]
     if not all(isinstance(part, Tensor) for part in parts):
         raise Mistake(f"{file} has no {name!r} with its statistics: it is not a resnet18")
     weight, bias, mean, variance = parts

@@ -1,4 +1,6 @@
-"""The network of a run: the benchmark's own, or another one, from scratch or from a file of weights."""
+"""The network of a run: the benchmark's own, or another one, from scratch or from a file of
+weights.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,22 @@ CONVOLUTIONAL = ("reduced_resnet18", "resnet18")  # what images may be given to,
 
 
 def image_size_for(bench: Benchmark, network: str) -> int | None:
-    """The size of images unless another is asked for; ResNet-18 halves them at once, and gets one's own photos larger."""
+    """The size of images unless another is asked for; ResNet-18 halves them at once, and gets one's
+    own photos larger.
+    """
     if bench.is_own and bench.image_size is not None and network == "resnet18":
         return 2 * bench.image_size
     return bench.image_size
 
 
-def backbone_for(bench: Benchmark, asked: tuple[str, dict[str, Any]] | None, weights: str | None) -> dict[str, Any]:
-    """The spec of the network that --backbone asks for, by name and arguments; module:name is a person's own.
+def backbone_for(
+    bench: Benchmark, asked: tuple[str, dict[str, Any]] | None, weights: str | None
+) -> dict[str, Any]:
+    """The spec of the network that --backbone asks for, by name and arguments; module:name is a
+    person's own.
 
-    Without it this is the benchmark's own, or ResNet-18 where colour images are to start from weights.
+    Without it this is the benchmark's own, or ResNet-18 where colour images are to start from
+    weights.
     """
     channels = bench.backbone["arguments"].get("channels")
     if asked is None:
@@ -43,14 +51,20 @@ def backbone_for(bench: Benchmark, asked: tuple[str, dict[str, Any]] | None, wei
     if name not in CONVOLUTIONAL:
         known = ", ".join(CONVOLUTIONAL)
         raise Mistake(
-            f"--backbone {name}: must be one of {known}, such as 'resnet18[width=32]', or your own, module:name"
+            f"--backbone {name}: must be one of {known}, such as 'resnet18[width=32]', or your own,"
+            " module:name"
         )
     for key, value in arguments.items():
         if key != "width" or not str(value).isdecimal() or int(value) < 1:
-            raise Mistake(f"--backbone {name}[{key}={value}]: it takes width=N, a whole number from 1")
+            raise Mistake(
+                f"--backbone {name}[{key}={value}]: it takes width=N, a whole number from 1"
+            )
     chosen = {key: int(value) for key, value in arguments.items()}
     usual = {"reduced_resnet18": 20, "resnet18": 64}[name]
-    return {"name": name, "arguments": {"channels": channels, "width": usual, "norm_start": "fast", **chosen}}
+    return {
+        "name": name,
+        "arguments": {"channels": channels, "width": usual, "norm_start": "fast", **chosen},
+    }
 
 
 def _own_spec(name: str, arguments: dict[str, Any], weights: str | None) -> dict[str, Any]:
@@ -64,7 +78,9 @@ def _own_spec(name: str, arguments: dict[str, Any], weights: str | None) -> dict
 
 
 def make_network(config: RunConfig) -> nn.Module:
-    """The network of a run: weights of ours are drawn by the learner, those of others here, from the seed."""
+    """The network of a run: weights of ours are drawn by the learner, those of others here, from
+    the seed.
+    """
     name = config.backbone["name"]
     if not is_own(name):
         backbone = backbones.make(config.backbone)
@@ -74,7 +90,14 @@ def make_network(config: RunConfig) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         given = load("network", name)
-        network = copy.deepcopy(given) if isinstance(given, nn.Module) else given(**config.backbone["arguments"])
+        network = (
+            copy.deepcopy(given)
+            if isinstance(given, nn.Module)
+            else given(**config.backbone["arguments"])
+        )
     if not isinstance(network, nn.Module):
-        raise Mistake(f"network {name!r} is a {type(network).__name__}: it must be a torch.nn.Module, or make one")
+        raise Mistake(
+            f"network {name!r} is a {type(network).__name__}: it must be a torch.nn.Module, or"
+            " make one"
+        )
     return network

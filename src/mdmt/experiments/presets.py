@@ -1,8 +1,9 @@
-"""Every hyper-parameter that a run uses unless told otherwise, and what `mdmt tune` tries, with their sources.
+"""Every hyper-parameter that a run uses unless told otherwise, and what `mdmt tune` tries, with
+their sources.
 
-Sources: `published` (the paper), `script` (the public programs behind its numbers), `ours`. A benchmark
-that the paper does not have takes its settings from one that it has, but for those that are named; all
-of them are ours.
+Sources: `published` (the paper), `script` (the public programs behind its numbers), `ours`. A
+benchmark that the paper does not have takes its settings from one that it has, but for those that
+are named; all of them are ours.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ RESERVOIR: dict[str, dict[str, Any]] = {
 def in_scripts_of(benchmarks: tuple[str, ...], values: dict[str, Any]) -> Row:
     """A value for each published benchmark, of which the scripts have only some."""
     return {
-        benchmark: Cell(value, "script" if benchmark in benchmarks else "ours") for benchmark, value in values.items()
+        benchmark: Cell(value, "script" if benchmark in benchmarks else "ours")
+        for benchmark, value in values.items()
     }
 
 
@@ -100,7 +102,8 @@ OWN: dict[str, dict[str, Row]] = {
         "strength": by_benchmark("script", {MNIST: 0.1, CIFAR: 0.1, CUB: 0.1, AWA: 1.0}),
     },
     "mer": {  # the original has settings for MNIST alone; its reservoir holds 5,120, ours 4,250
-        "lr": by_benchmark("ours", {CIFAR: 0.03, CUB: 0.03, AWA: 0.01}) | {MNIST: Cell(0.03, "script")},
+        "lr": by_benchmark("ours", {CIFAR: 0.03, CUB: 0.03, AWA: 0.01})
+        | {MNIST: Cell(0.03, "script")},
         "beta": everywhere("ours", 0.03) | {MNIST: Cell(0.03, "script")},
         "gamma": everywhere("ours", 1.0) | {MNIST: Cell(1.0, "script")},
         "replay": everywhere("ours", 10) | {MNIST: Cell(100, "script")},
@@ -110,7 +113,9 @@ OWN: dict[str, dict[str, Row]] = {
         "memory": by_benchmark("ours", MEMORY),
     },
     "gem": {  # no script has it on CUB and AWA; its own memory is not class-balanced: TaskRing
-        "lr": by_benchmark("ours", {**LR, MNIST: 0.03}),  # with .1 it broke down in task 16: see RESULTS.md
+        "lr": by_benchmark(
+            "ours", {**LR, MNIST: 0.03}
+        ),  # with .1 it broke down in task 16: see RESULTS.md
         "margin": in_scripts_of((MNIST, CIFAR), dict.fromkeys(PUBLISHED, 0.5)),
         "policy": by_benchmark("ours", POLICY),
         "memory": in_scripts_of((MNIST, CIFAR), MEMORY),
@@ -134,10 +139,14 @@ OWN: dict[str, dict[str, Row]] = {
 }
 
 
-# What `--preset best` changes, of MDMT-R alone: same memory, network and heads, one epoch, but more accurate
-# than the published settings. Chosen on held-out tasks (`python bench/ablation.py`), the learning rate on six
-# permutations that no run is measured on, since three tasks forget little. A long average wants long steps:
-# with short ones, or steps that shorten, the network fits the few kept examples too closely and forgets more.
+# What `--preset best` changes, of MDMT-R alone: same memory, network and heads, one epoch, but more
+# accurate
+# than the published settings. Chosen on held-out tasks (`python bench/ablation.py`), the learning
+# rate on six
+# permutations that no run is measured on, since three tasks forget little. A long average wants
+# long steps:
+# with short ones, or steps that shorten, the network fits the few kept examples too closely and
+# forgets more.
 BEST: dict[str, dict[str, Any]] = {
     MNIST: {"average": 0.999, "lr": 0.6},
     "permuted-digits": {"average": 0.98},
@@ -162,16 +171,21 @@ def best_cells(benchmark: str) -> dict[str, Cell]:
 
 
 class Like(NamedTuple):
-    """A benchmark whose settings are those of another, but for some of all methods and some of each."""
+    """A benchmark whose settings are those of another, but for some of all methods and some of
+    each.
+    """
 
     benchmark: str
     common: dict[str, Any]
     own: dict[str, dict[str, Any]]
 
 
-# MER's are small, since its published ones take days, and were not tuned. EWC's rate and strength on
-# permuted-digits were picked on seeds 2001 to 2004. PI's strength is one that an earlier trial found to
-# stay finite. Where tuned-digits.json lies beside this file, its choices take their place: it is made by
+# MER's are small, since its published ones take days, and were not tuned. EWC's rate and strength
+# on
+# permuted-digits were picked on seeds 2001 to 2004. PI's strength is one that an earlier trial
+# found to
+# stay finite. Where tuned-digits.json lies beside this file, its choices take their place: it is
+# made by
 # `python bench/tune_digits.py`, which gives every method as many trials.
 LIKE = {
     "permuted-digits": Like(
@@ -195,7 +209,8 @@ LIKE = {
             "mer": {"beta": 0.3, "replay": 5},
         },
     ),
-    # A few hundred photos are seen often enough to learn from, a little differently each time. How many
+    # A few hundred photos are seen often enough to learn from, a little differently each time. How
+    # many
     # are rehearsed at a step follows from the memory: see `resolve`.
     "folder": Like(
         CIFAR,
@@ -224,7 +239,8 @@ def _tuned() -> dict[str, Any]:
 
 
 def cells(benchmark: str, method: str) -> dict[str, Cell]:
-    """The settings of a method on a benchmark, each with its source; elsewhere they are those of Split CIFAR.
+    """The settings of a method on a benchmark, each with its source; elsewhere they are those of
+    Split CIFAR.
 
     >>> cells("split-cub", "mdmt-r")["task_margin"]
     Cell(value=0.4, source='published')
@@ -252,14 +268,19 @@ def preset(benchmark: str, method: str, name: str = USUAL) -> dict[str, Any]:
     return values | best(benchmark, method) if name == "best" else values
 
 
-# What `mdmt tune` tries. The spaces of MDMT-R's margins and scale are in the paper's appendix. The paper
-# did not search learning rates and strengths, and took over those of A-GEM; these spaces have steps of
+# What `mdmt tune` tries. The spaces of MDMT-R's margins and scale are in the paper's appendix. The
+# paper
+# did not search learning rates and strengths, and took over those of A-GEM; these spaces have steps
+# of
 # about 3 and of 10 around the presets.
 LR_SPACE = Cell((0.001, 0.003, 0.01, 0.03, 0.1, 0.3), "ours")
 STRENGTH_SPACE = Cell((0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), "ours")
 SPACES: dict[str, dict[str, Cell]] = {
     **{method: {"lr": LR_SPACE} for method in ("joint", "van", "a-gem", "er", "mega", "er-ace")},
-    **{method: {"lr": LR_SPACE, "strength": STRENGTH_SPACE} for method in ("ewc", "mas", "rwalk", "pi")},
+    **{
+        method: {"lr": LR_SPACE, "strength": STRENGTH_SPACE}
+        for method in ("ewc", "mas", "rwalk", "pi")
+    },
     "gem": {"lr": LR_SPACE, "margin": Cell((0.0, 0.25, 0.5, 1.0), "ours")},
     "mer": {
         "lr": LR_SPACE,
@@ -288,4 +309,6 @@ def space(method: str, heads: str) -> dict[str, tuple[Any, ...]]:
     {'class_margin': 10, 'scale': 14}
     """
     spaces = SPACES.get(method, {"lr": LR_SPACE})
-    return {key: cell.value for key, cell in spaces.items() if (key, heads) != ("task_margin", "shared")}
+    return {
+        key: cell.value for key, cell in spaces.items() if (key, heads) != ("task_margin", "shared")
+    }

@@ -36,8 +36,8 @@ def rerun(
 ) -> dict[str, Any]:
     """Repeat a finished run in a temporary folder and compare the two, moment by moment.
 
-    `data` and `weights` say where the data and the first weights lie now. Gives whether the bits are the
-    same, the answer in words, the first difference, and the versions that have changed.
+    `data` and `weights` say where the data and the first weights lie now. Gives whether the bits
+    are the same, the answer in words, the first difference, and the versions that have changed.
     """
     config = _config(folder, data, weights)
     before = folder.record
@@ -47,14 +47,20 @@ def rerun(
         repeated = RunFolder(folder_of(config, place))
         after = repeated.record
         new_steps = repeated.steps
-    difference = first_difference(moments(before, steps, config.batch), moments(after, new_steps, config.batch))
+    difference = first_difference(
+        moments(before, steps, config.batch), moments(after, new_steps, config.batch)
+    )
     if difference is None and before["weights_sha256"] != after["weights_sha256"]:
         difference = _difference(len(before["tasks"]), None, "the final weights", None, None)
     elif difference is not None and difference["step"] == END:
         task = difference["task"]
         difference["step"] = max((int(row[1]) for row in new_steps if row[0] == task), default=0)
     now = versions()
-    changes = {name: (then, now.get(name)) for name, then in before["versions"].items() if then != now.get(name)}
+    changes = {
+        name: (then, now.get(name))
+        for name, then in before["versions"].items()
+        if then != now.get(name)
+    }
     return {
         "run": str(folder.path),
         "same": difference is None,
@@ -65,14 +71,19 @@ def rerun(
 
 
 def _config(folder: RunFolder, data: str | None, weights: str | None) -> RunConfig:
-    """The config of a finished run, with its files where they lie now; refused where it cannot be run."""
+    """The config of a finished run, with its files where they lie now; refused where it cannot be
+    run.
+    """
     if folder.finished_record is None:
         state = f"has a damaged {RECORD}" if folder.has(RECORD) else "is not finished"
         raise Mistake(f"{folder} {state}: finish it first, with the command that began it")
     if folder.record["ranks"] > 1:
-        again = f"torchrun --nproc-per-node {folder.record['ranks']} -m mdmt run ... with another --out"
+        again = (
+            f"torchrun --nproc-per-node {folder.record['ranks']} -m mdmt run ... with another --out"
+        )
         raise Mistake(
-            f"{folder} was done by several ranks, which round differently from one process: repeat it with {again}"
+            f"{folder} was done by several ranks, which round differently from one process: repeat"
+            f" it with {again}"
         )
     config = folder.config
     config = replace(config, data=data or config.data, weights_file=weights or config.weights_file)
@@ -80,7 +91,9 @@ def _config(folder: RunFolder, data: str | None, weights: str | None) -> RunConf
     check_config(config)
     file = config.weights_file
     if file is not None and not Path(file).is_file():
-        raise Mistake(f"{file} is missing: say with --weights where the run's first weights lie now")
+        raise Mistake(
+            f"{file} is missing: say with --weights where the run's first weights lie now"
+        )
     if file is not None and file_sha256(file) != config.weights:
         raise Mistake(f"{file} is not the file that the run started from: its content is another")
     return config
@@ -120,7 +133,9 @@ def _difference(task: int, step: int | None, what: str, then: Any, now: Any) -> 
 
 
 def in_words(difference: Difference | None, record: dict[str, Any], steps: list[Step]) -> str:
-    """The answer in one line; `record` is that of the repeated run, `steps` the log of the first."""
+    """The answer in one line; `record` is that of the repeated run, `steps` the log of the
+    first.
+    """
     if difference is None:
         length = f"{count('task', len(record['tasks']))}, {count('step', record['steps'])}"
         return f"same bits: {length}, weights {record['weights_sha256'][:12]}"

@@ -18,7 +18,14 @@ from mdmt.learning.arguments import device_of, precision_of
 from mdmt.memory import POLICIES
 from mdmt.methods import METHODS
 from mdmt.runs.config import CHECKS, RunConfig
-from mdmt.runs.request import LEARNING, argument_types, convert_all, find_method, label_of, parse_variant
+from mdmt.runs.request import (
+    LEARNING,
+    argument_types,
+    convert_all,
+    find_method,
+    label_of,
+    parse_variant,
+)
 from mdmt.system.own_code import is_own, source_sha256
 from mdmt.tasks import Stream
 
@@ -44,10 +51,11 @@ def resolve(
     cross_validation: bool = False,
     take_fingerprint: bool = True,
 ) -> RunConfig:
-    """Everything a run needs, from a benchmark, a method or variant, and settings that differ from the preset.
+    """Everything a run needs, from a benchmark, a method or variant, and settings that differ from
+    the preset.
 
-    With `cross_validation` it learns the tasks held out for choosing settings, and none of the others.
-    Who resolves many configs takes the fingerprint of the data once, for all of them.
+    With `cross_validation` it learns the tasks held out for choosing settings, and none of the
+    others. Who resolves many configs takes the fingerprint of the data once, for all of them.
     """
     bench = benchmarks.find(benchmark)
     benchmark = bench.name
@@ -76,7 +84,9 @@ def resolve(
         tasks=tasks,
         heads=heads,
         method=name,
-        arguments=kind(**{key: values[key] for key in argument_types(kind) if key in values}).arguments,
+        arguments=kind(
+            **{key: values[key] for key in argument_types(kind) if key in values}
+        ).arguments,
         memory=memory_spec(policy, values["memory"], classes),
         backbone=network,
         lr=values["lr"],
@@ -105,7 +115,8 @@ def resolve(
 
 
 def reference_batch_for(kept: int, batch: int) -> int:
-    """How many of so many kept examples are drawn at a step: a quarter of them, as many as new ones at least.
+    """How many of so many kept examples are drawn at a step: a quarter of them, as many as new ones
+    at least.
 
     >>> reference_batch_for(156, 10), reference_batch_for(20, 10), reference_batch_for(100_000, 10)
     (39, 10, 256)
@@ -124,7 +135,9 @@ def _augmentation(name: str, bench: benchmarks.Benchmark) -> str:
 
 
 def fingerprint_for(bench: benchmarks.Benchmark, data: str | None) -> str | None:
-    """What tells the images in a folder from others; None of a published data set, and of one that is not there yet."""
+    """What tells the images in a folder from others; None of a published data set, and of one that
+    is not there yet.
+    """
     if bench.fingerprint is None:
         return None
     try:
@@ -135,13 +148,17 @@ def fingerprint_for(bench: benchmarks.Benchmark, data: str | None) -> str | None
         raise
 
 
-def check_stream(bench: benchmarks.Benchmark, heads: str, tasks: int | None, cross_validation: bool) -> None:
+def check_stream(
+    bench: benchmarks.Benchmark, heads: str, tasks: int | None, cross_validation: bool
+) -> None:
     """Refuse heads and numbers of tasks that the benchmark does not have."""
     if heads not in bench.heads:
         raise Mistake(f"heads={heads!r}: {bench.name} takes {' or '.join(bench.heads)}")
     if cross_validation and not bench.held_out:
         others = ", ".join(b.name for b in benchmarks.BENCHMARKS.values() if b.held_out)
-        raise Mistake(f"{bench.name} has no held-out tasks to choose settings on; these have: {others}")
+        raise Mistake(
+            f"{bench.name} has no held-out tasks to choose settings on; these have: {others}"
+        )
     most = (bench.most_held_out or bench.held_out) if cross_validation else bench.limit
     if tasks is None and bench.tasks is not None:
         raise Mistake(f"tasks={tasks}: {bench.name} takes 1 to {most}")
@@ -156,7 +173,9 @@ def check_config(config: RunConfig) -> None:
     check_stream(bench, config.heads, config.tasks, config.cross_validation)
     bench.check_options(data=config.data, image_size=config.image_size, weights=config.weights_file)
     if config.cross_validation and config.validation != bench.validation:
-        raise Mistake(f"{bench.name}: held-out tasks were tested on the test images then; tune anew")
+        raise Mistake(
+            f"{bench.name}: held-out tasks were tested on the test images then; tune anew"
+        )
     kind = find_method(config.method)
     unknown = set(config.arguments) - set(argument_types(kind))
     if unknown:
@@ -168,12 +187,20 @@ def check_config(config: RunConfig) -> None:
     try:
         memory.make(config.memory)
     except (KeyError, TypeError):
-        raise Mistake(f"memory is {config.memory}: there is no such policy, or it takes another size") from None
+        raise Mistake(
+            f"memory is {config.memory}: there is no such policy, or it takes another size"
+        ) from None
 
 
 def _inputs(backbone: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A network without what may differ between runs of one benchmark: all networks of images are alike."""
-    arguments = {key: value for key, value in backbone["arguments"].items() if key not in ("width", "norm_start")}
+    """A network without what may differ between runs of one benchmark: all networks of images are
+    alike.
+    """
+    arguments = {
+        key: value
+        for key, value in backbone["arguments"].items()
+        if key not in ("width", "norm_start")
+    }
     return "images" if "channels" in arguments else backbone["name"], arguments
 
 
@@ -246,7 +273,9 @@ def _first_weights(bench: benchmarks.Benchmark, config: RunConfig) -> str | None
 def configs_for(
     benchmark: str, variants: list[str], seeds: range, settings: dict[str, str], **options: Any
 ) -> list[list[RunConfig]]:
-    """For each variant the config of each seed. A setting goes to the methods that have it; a variant's own stays."""
+    """For each variant the config of each seed. A setting goes to the methods that have it; a
+    variant's own stays.
+    """
     known: set[str] = set()  # the settings of all methods
     free: dict[str, set[str]] = {}  # of each variant, those that it does not set itself
     for variant in variants:
@@ -260,7 +289,9 @@ def configs_for(
         if key == "preset" and key not in known:
             best(benchmark, parse_variant(variants[0])[0])
         if key not in known:
-            raise Mistake(f"setting {key!r} is unknown; these methods take {', '.join(sorted(known))}")
+            raise Mistake(
+                f"setting {key!r} is unknown; these methods take {', '.join(sorted(known))}"
+            )
         if not any(key in keys for keys in free.values()):
             raise Mistake(f"setting {key!r} is what these variants differ in: each has its own")
     bench = benchmarks.find(benchmark)
@@ -275,7 +306,9 @@ def configs_for(
 
 
 def find_row(name: str, variants: list[str], configs: list[list[RunConfig]]) -> str:
-    """The label of the row that --against names: as it was asked for, by its label, or by its method when only one row has it."""
+    """The label of the row that --against names: as it was asked for, by its label, or by its
+    method when only one row has it.
+    """
     labels = [seeds[0].label for seeds in configs]
     for names in (variants, labels):
         if name in names:

@@ -32,7 +32,8 @@ LONG = 3600.0  # seconds
 FORECAST_STEPS = 20  # a forecast is made of so many steps of a task,
 FORECAST_SECONDS = 5.0  # or of so much time
 REPEATED = (
-    "more ranks do not make this network faster: it has batch norm or dropout of torch, so each passes whole batches"
+    "more ranks do not make this network faster: it has batch norm or dropout of torch, so each"
+    " passes whole batches"
 )
 OUT_OF_MEMORY = "this machine has not enough memory for it: a smaller memory or network takes less"
 
@@ -51,10 +52,10 @@ def run(
 ) -> dict[str, Any]:
     """Do a run and give its record.
 
-    A finished run is read, which `on_read` hears of, an unfinished one goes on from its last checkpoint,
-    unless `fresh`. `every` is the number of steps or the time between checkpoints. With `events`, files for
-    TensorBoard are written too. `warn` is called with a line for a person: a damaged checkpoint or record,
-    or that it will take more than an hour.
+    A finished run is read, which `on_read` hears of, an unfinished one goes on from its last
+    checkpoint, unless `fresh`. `every` is the number of steps or the time between checkpoints. With
+    `events`, files for TensorBoard are written too. `warn` is called with a line for a person: a
+    damaged checkpoint or record, or that it will take more than an hour.
     """
     folder = RunFolder(folder_of(config, out))
     record = None if fresh else ranks.first(lambda: _finished_record(config, folder))
@@ -125,7 +126,9 @@ def _learn(
             forecast.after_step(learner)
             if warn is not None and learner.record.steps == 1 and learner.model.is_repeated:
                 warn(REPEATED)
-            if events and learner.step_in_task == 1 and ranks.rank() == 0:  # the task before it is over
+            if (
+                events and learner.step_in_task == 1 and ranks.rank() == 0
+            ):  # the task before it is over
                 write_events(folder.path, learner.record.accuracy, learner.recorder.step_log)
             if on_step is not None:
                 on_step(learner)
@@ -159,7 +162,10 @@ def _own_device(config: RunConfig) -> str:
     if ranks.size() == 1 or config.device == "cpu":
         return config.device
     if config.device != "cuda":
-        raise Mistake(f"--device {config.device}: several ranks learn on cpu, or on cuda with a GPU for each of them")
+        raise Mistake(
+            f"--device {config.device}: several ranks learn on cpu, or on cuda with a GPU for each"
+            " of them"
+        )
     return f"cuda:{ranks.local_rank()}"
 
 
@@ -180,15 +186,23 @@ def learner_for(config: RunConfig, method: Method | None = None) -> Learner:
     )
 
 
-def _resume(config: RunConfig, folder: RunFolder, warn: Callable[[str], None] | None) -> Learner | None:
-    """The learner of an unfinished run as its last good checkpoint has it; None where there is none."""
+def _resume(
+    config: RunConfig, folder: RunFolder, warn: Callable[[str], None] | None
+) -> Learner | None:
+    """The learner of an unfinished run as its last good checkpoint has it; None where there is
+    none.
+    """
     if not ranks.first(lambda: _has_checkpoint(config, folder)):
         return None
     method = find_method(config.method)(**config.arguments)
     network = make_network(config) if is_own(config.backbone["name"]) else None
     try:
         return Learner.load(
-            folder.path / CHECKPOINT, backbone=network, method=method, device=_own_device(config), warn=warn
+            folder.path / CHECKPOINT,
+            backbone=network,
+            method=method,
+            device=_own_device(config),
+            warn=warn,
         )
     except ValueError as damage:
         raise Mistake(f"{damage}; no good checkpoint is left: use --fresh to start over") from None
@@ -209,10 +223,11 @@ def _has_checkpoint(config: RunConfig, folder: RunFolder) -> bool:
 
 
 class Forecast:
-    """Warns once when the rest of a run will take over an hour: the time of a step x the steps left.
+    """Warns once when the rest of a run will take over an hour: the time of a step x the steps
+    left.
 
-    Until then every task is measured anew, since rehearsal makes later steps longer. The first step of a
-    task is left out, which is slower than the others. Evaluation is not counted.
+    Until then every task is measured anew, since rehearsal makes later steps longer. The first step
+    of a task is left out, which is slower than the others. Evaluation is not counted.
     """
 
     def __init__(self, name: str, steps: int, warn: Callable[[str], None] | None) -> None:
@@ -220,7 +235,9 @@ class Forecast:
         self.steps = steps  # of the whole run
         self.warn = warn
         self.task = -1
-        self.first_steps = 0  # of the run after the first step of the task, and the seconds until then
+        self.first_steps = (
+            0  # of the run after the first step of the task, and the seconds until then
+        )
         self.first_seconds = 0.0
         self.is_due = True
 
@@ -271,7 +288,8 @@ class Attempt:
 def _failure_written(folder: RunFolder, *, is_own: bool) -> Iterator[Attempt]:
     """Write down what ends a run, and after which step of which task; a stop is no failure.
 
-    Where the method is a person's own, the traceback is written too: it says which line of theirs failed.
+    Where the method is a person's own, the traceback is written too: it says which line of theirs
+    failed.
     """
     ranks.first(folder.forget_failure)
     attempt = Attempt()
@@ -297,14 +315,18 @@ def _failure_written(folder: RunFolder, *, is_own: bool) -> Iterator[Attempt]:
 
 @dataclass
 class StopRequest:
-    """Whether a run was asked to stop. No threading.Event: its lock would block a handler that interrupts another."""
+    """Whether a run was asked to stop. No threading.Event: its lock would block a handler that
+    interrupts another.
+    """
 
     requested: bool = False
 
 
 @contextmanager
 def stop_request() -> Iterator[StopRequest]:
-    """What Ctrl-C or SIGTERM asks for; a second Ctrl-C stops at once. In another thread than the main one: nothing."""
+    """What Ctrl-C or SIGTERM asks for; a second Ctrl-C stops at once. In another thread than the
+    main one: nothing.
+    """
     stop = StopRequest()
 
     def handle(number: int, _: FrameType | None) -> None:

@@ -1,4 +1,6 @@
-"""Many runs: the queue. Finished runs are read, the others are given to workers; a failure does not stop them."""
+"""Many runs: the queue. Finished runs are read, the others are given to workers; a failure does not
+stop them.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,9 @@ def sweep(
 ) -> Generator[Outcome, None, None]:
     """Do all runs and give each outcome as it comes; finished runs are read first, unless `fresh`.
 
-    `workers` are so many processes of this machine, or workers of another kind. `every` is the number of
-    steps or the time between checkpoints. Whatever ends the loop early (Ctrl-C, `break`) stops the workers.
+    `workers` are so many processes of this machine, or workers of another kind. `every` is the
+    number of steps or the time between checkpoints. Whatever ends the loop early (Ctrl-C, `break`)
+    stops the workers.
     """
     from mdmt.experiments.resolve import check_there
     from mdmt.runs.folder import RunFolder
@@ -52,7 +55,9 @@ def sweep(
         return
     if isinstance(workers, (int, str)):
         first = queue[0]
-        workers = Processes(out, workers, threads=first.threads, device=first.device, fresh=fresh, every=every)
+        workers = Processes(
+            out, workers, threads=first.threads, device=first.device, fresh=fresh, every=every
+        )
     running = 0
     try:
         with _terminable():
@@ -68,7 +73,10 @@ def sweep(
                     report(message)
                     continue
                 running -= 1
-                yield from (replace(message, config=config) for config in asked[folder_of(message.config, out)])
+                yield from (
+                    replace(message, config=config)
+                    for config in asked[folder_of(message.config, out)]
+                )
     finally:
         workers.stop()
 
@@ -81,7 +89,8 @@ def _terminable() -> Iterator[None]:
         return
 
     def stop(*_: object) -> None:
-        raise KeyboardInterrupt  # raised here: SIGINT itself is ignored in what a script started in the background
+        # raised here: SIGINT itself is ignored in what a script started in the background
+        raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, stop)
     try:

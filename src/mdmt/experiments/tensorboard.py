@@ -1,7 +1,8 @@
-"""A run as TensorBoard shows it: the loss along the stream, the accuracy on each task and their mean A_t after each task.
+"""A run as TensorBoard shows it: the loss along the stream, the accuracy on each task and their
+mean A_t after each task.
 
-One event file a task, written once the task is over, from what the run keeps anyway; so an interrupted run needs no care, and
-a run that finished long ago can get its files too.
+One event file a task, written once the task is over, from what the run keeps anyway; so an
+interrupted run needs no care, and a run that finished long ago can get its files too.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ def writer() -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise Mistake(
-            "--log tensorboard needs the package tensorboard: pip install '.[tensorboard]' in mdmt's folder"
+            "--log tensorboard needs the package tensorboard: pip install '.[tensorboard]' in"
+            " mdmt's folder"
         ) from None
     return SummaryWriter
 
 
 def write_events(folder: Path, accuracy: Rows, kept: list[Step]) -> None:
-    """Write the files of the tasks that are over and have none yet, into the folder `tensorboard` of a run."""
+    """Write the files of the tasks that are over and have none yet, into the folder `tensorboard`
+    of a run.
+    """
     (folder / EVENTS).mkdir(parents=True, exist_ok=True)
     before = 0  # steps of earlier tasks
     for number, row in enumerate(accuracy, 1):

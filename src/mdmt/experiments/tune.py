@@ -17,11 +17,14 @@ from mdmt.runs.rows import Row, run_all
 Point = dict[str, Any]
 
 
-def parse_grids(texts: list[str], usual: dict[str, tuple[Any, ...]], fixed: set[str]) -> dict[str, tuple[Any, ...]]:
-    """The values to try of each setting: key=a,b,c lists them, a key alone stands for its usual ones.
+def parse_grids(
+    texts: list[str], usual: dict[str, tuple[Any, ...]], fixed: set[str]
+) -> dict[str, tuple[Any, ...]]:
+    """The values to try of each setting: key=a,b,c lists them, a key alone stands for its usual
+    ones.
 
-    Without any text these are the usual values of all settings but the fixed ones. A setting that is named
-    twice has the values of both.
+    Without any text these are the usual values of all settings but the fixed ones. A setting that
+    is named twice has the values of both.
 
     >>> parse_grids(["lr=0.1,0.3", "scale", "lr=1"], {"scale": (20, 24)}, set())
     {'lr': ('0.1', '0.3', '1'), 'scale': (20, 24)}
@@ -53,19 +56,32 @@ def points_of(grids: dict[str, tuple[Any, ...]], count: int | None, seed: int) -
 
 
 def configs_of(
-    benchmark: str, method: str, points: list[Point], seeds: range, settings: dict[str, str], **options: Any
+    benchmark: str,
+    method: str,
+    points: list[Point],
+    seeds: range,
+    settings: dict[str, str],
+    **options: Any,
 ) -> list[list[RunConfig]]:
     """For each point the config of each seed, on the held-out tasks."""
     configs = []
     for point in points:
-        first = resolve(benchmark, method, settings={**settings, **point}, cross_validation=True, **options)
+        first = resolve(
+            benchmark, method, settings={**settings, **point}, cross_validation=True, **options
+        )
         configs.append([replace(first, seed=seed) for seed in seeds])
     return configs
 
 
 def ranked(rows: list[Row | None], points: list[Point], seeds: int) -> list[Row]:
-    """The rows of the points that finished, the most accurate first, those that lack a seed last."""
-    finished = [replace(row, settings=point) for point, row in zip(points, rows, strict=True) if row is not None]
+    """The rows of the points that finished, the most accurate first, those that lack a seed
+    last.
+    """
+    finished = [
+        replace(row, settings=point)
+        for point, row in zip(points, rows, strict=True)
+        if row is not None
+    ]
     return sorted(finished, key=lambda row: (len(row.seeds) < seeds, -row.accuracy))
 
 
@@ -93,8 +109,13 @@ def choose(
     rows, failures = run_all(configs, out, workers, on_event=on_event)
     best_first = ranked(rows, points, len(seeds))
     if not best_first or len(best_first[0].seeds) < len(seeds):
-        raise Mistake(f"{method} on {benchmark}: no point finished on every seed: {failures[0]['reason']}")
-    tried = [{"settings": row.settings, "A_T": row.metrics["A_T"], "seeds": row.seeds} for row in best_first]
+        raise Mistake(
+            f"{method} on {benchmark}: no point finished on every seed: {failures[0]['reason']}"
+        )
+    tried = [
+        {"settings": row.settings, "A_T": row.metrics["A_T"], "seeds": row.seeds}
+        for row in best_first
+    ]
     diverged = [point for row, point in zip(rows, points, strict=True) if row is None]
     return {
         "fixed": fixed,

@@ -1,7 +1,9 @@
-"""Where runs are done, several at a time: what `sweep` asks of workers, and workers that are processes of this machine.
+"""Where runs are done, several at a time: what `sweep` asks of workers, and workers that are
+processes of this machine.
 
-A process and its parent share nothing but the run folder and a pipe, through which the process says how far it is.
-Another kind of workers is another class with these methods: `cluster.py` has those of a Ray cluster.
+A process and its parent share nothing but the run folder and a pipe, through which the process says
+how far it is. Another kind of workers is another class with these methods: `cluster.py` has those
+of a Ray cluster.
 """
 
 from __future__ import annotations
@@ -79,10 +81,11 @@ class _Run:
 
 
 class Processes:
-    """Workers that are processes of this machine, a new one for each run: memory does not grow with their number.
+    """Workers that are processes of this machine, a new one for each run: memory does not grow with
+    their number.
 
-    They are forked from a process that has loaded torch and done nothing else. Where the runs want a graphics card,
-    each sees one card alone: that with the fewest runs.
+    They are forked from a process that has loaded torch and done nothing else. Where the runs want
+    a graphics card, each sees one card alone: that with the fewest runs.
     """
 
     def __init__(
@@ -108,7 +111,9 @@ class Processes:
         ours, theirs = self.context.Pipe(duplex=False)
         card = self._free_card()
         environment = {**os.environ, **({} if card is None else {"CUDA_VISIBLE_DEVICES": card})}
-        process = self.context.Process(target=_work, args=(theirs, config, *self.arguments, environment), daemon=True)
+        process = self.context.Process(
+            target=_work, args=(theirs, config, *self.arguments, environment), daemon=True
+        )
         process.start()
         theirs.close()  # so that the pipe ends when the process does
         self.running[ours] = _Run(config, process, card)
@@ -164,17 +169,23 @@ def visible_cards() -> list[str]:
 
 
 def process_count(count: int | Literal["auto"], threads: int = 1, cards: int | None = None) -> int:
-    """How many processes: with `auto`, as many as the cores have room for, and one a graphics card where they want one."""
+    """How many processes: with `auto`, as many as the cores have room for, and one a graphics card
+    where they want one.
+    """
     if count != "auto":
         return count
     if cards is not None:
         return cards
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, cores // threads)
 
 
 def _start_server() -> None:
-    """Start the process that others are forked from, deaf to Ctrl-C while it loads: it ends when this one does."""
+    """Start the process that others are forked from, deaf to Ctrl-C while it loads: it ends when
+    this one does.
+    """
     resource_tracker.ensure_running()  # first, since it unblocks what is blocked
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -196,7 +207,9 @@ def _work(
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)  # the process it was forked from has an older one
-    with suppress(BrokenPipeError):  # where nobody listens any more, the run is still to leave its checkpoint
+    with suppress(
+        BrokenPipeError
+    ):  # where nobody listens any more, the run is still to leave its checkpoint
         pipe.send(do_run(config, out, pipe.send, fresh=fresh, every=every))
 
 

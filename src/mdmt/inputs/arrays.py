@@ -1,4 +1,6 @@
-"""What a person hands in as inputs and labels, as tensors: arrays, tensors, frames, lists, files mapped into memory."""
+"""What a person hands in as inputs and labels, as tensors: arrays, tensors, frames, lists, files
+mapped into memory.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ CHUNK = 2**22  # numbers that are looked at together
 
 @dataclass(frozen=True)
 class RowView:
-    """Some rows of a larger tensor, such as a memory map: read when they are asked for, never copied as a whole.
+    """Some rows of a larger tensor, such as a memory map: read when they are asked for, never
+    copied as a whole.
 
     >>> rows = RowView(torch.tensor([[0], [10], [20], [30]]), torch.tensor([3, 1]))
     >>> rows.shape, rows[torch.tensor([1])].tolist()
@@ -58,7 +61,9 @@ class RowView:
 
 
 def read_inputs(where: str, x: Any) -> Tensor | RowView:
-    """Inputs as a tensor, not copied where they can be used as they are; float64 becomes float32."""
+    """Inputs as a tensor, not copied where they can be used as they are; float64 becomes
+    float32.
+    """
     if isinstance(x, RowView):
         return x
     if hasattr(x, "to_numpy") and hasattr(x, "columns"):
@@ -66,14 +71,18 @@ def read_inputs(where: str, x: Any) -> Tensor | RowView:
     if isinstance(x, (list, tuple)):
         return _listed(where, x)
     if not isinstance(x, (Tensor, np.ndarray)) and not hasattr(x, "__array__"):
-        raise Mistake(f"{where}: inputs are a {type(x).__name__}; arrays, tensors, frames and lists are read")
+        raise Mistake(
+            f"{where}: inputs are a {type(x).__name__}; arrays, tensors, frames and lists are read"
+        )
     maps.adopt(x)
     inputs = x if isinstance(x, Tensor) else _tensor(where, np.asarray(x))
     return inputs.float() if inputs.dtype == torch.float64 else inputs
 
 
 def first_not_finite(inputs: Tensor | RowView) -> int | None:
-    """The first example with a NaN or infinite value; looked for in pieces, for there may be more than fits memory."""
+    """The first example with a NaN or infinite value; looked for in pieces, for there may be more
+    than fits memory.
+    """
     if not inputs.dtype.is_floating_point:
         return None
     rows = max(1, CHUNK // max(1, math.prod(inputs.shape[1:])))
@@ -88,7 +97,8 @@ def first_not_finite(inputs: Tensor | RowView) -> int | None:
 def read_labels(where: str, y: Any) -> tuple[list[Hashable], NDArray[np.int64]]:
     """Labels as the distinct ones, and which of them each example has.
 
-    They become plain Python values, so that they compare, hash and save alike wherever they came from.
+    They become plain Python values, so that they compare, hash and save alike wherever they came
+    from.
     """
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
@@ -106,11 +116,14 @@ def read_labels(where: str, y: Any) -> tuple[list[Hashable], NDArray[np.int64]]:
     try:
         codes = [number.setdefault(v.item() if hasattr(v, "item") else v, len(number)) for v in y]
     except (TypeError, ValueError, RuntimeError):
-        raise Mistake(f"{where}: a label is neither a number nor a name; one class per example is needed") from None
+        raise Mistake(
+            f"{where}: a label is neither a number nor a name; one class per example is needed"
+        ) from None
     for label, code in number.items():
         if _is_missing(label):
             raise Mistake(
-                f"{where}: example {codes.index(code)} has no label ({label}); name its class, or leave it out"
+                f"{where}: example {codes.index(code)} has no label ({label}); name its class, or"
+                " leave it out"
             )
     return list(number), np.array(codes, np.int64)
 
@@ -130,20 +143,24 @@ def _frame(where: str, frame: Any) -> Tensor:
                 frame[name].to_numpy(dtype=np.float32, na_value=np.nan)
             except (TypeError, ValueError):
                 raise Mistake(
-                    f"{where}: column {name!r} holds text or other things than numbers; leave it out, or code it"
+                    f"{where}: column {name!r} holds text or other things than numbers; leave it"
+                    " out, or code it"
                 ) from None
         raise
 
 
 def _listed(where: str, rows: Sequence[Any]) -> Tensor:
-    """A list with an input each: numbers, arrays, tensors or images; numbers alone become float32."""
+    """A list with an input each: numbers, arrays, tensors or images; numbers alone become
+    float32.
+    """
     if rows and (isinstance(rows[0], (Tensor, np.ndarray)) or hasattr(rows[0], "getbands")):
         inputs = [read_input(f"{where}: input {number}", row) for number, row in enumerate(rows)]
         for number, row in enumerate(inputs):
             if row.shape != inputs[0].shape or row.dtype != inputs[0].dtype:
                 raise Mistake(
-                    f"{where}: input {number} has shape {tuple(row.shape)} and is {row.dtype}, "
-                    f"input 0 has shape {tuple(inputs[0].shape)} and is {inputs[0].dtype}; they must agree"
+                    f"{where}: input {number} has shape {tuple(row.shape)} and is {row.dtype},"
+                    f" input 0 has shape {tuple(inputs[0].shape)} and is {inputs[0].dtype}; they"
+                    " must agree"
                 )
         stacked = torch.stack(inputs)
         return stacked.float() if stacked.dtype == torch.float64 else stacked
@@ -152,7 +169,10 @@ def _listed(where: str, rows: Sequence[Any]) -> Tensor:
     except ValueError:
         raise Mistake(f"{where}: inputs are not of one shape") from None
     if array.dtype.kind not in "iubf":
-        raise Mistake(f"{where}: inputs are not numbers; arrays, tensors, frames and lists of numbers are read")
+        raise Mistake(
+            f"{where}: inputs are not numbers; arrays, tensors, frames and lists of numbers are"
+            " read"
+        )
     return torch.from_numpy(array.astype(np.float32))
 
 
@@ -164,19 +184,24 @@ def read_input(where: str, value: Any) -> Tensor:
     try:
         tensor = torch.from_numpy(np.array(value))  # a copy: a data set may reuse its memory
     except (TypeError, ValueError):
-        raise Mistake(f"{where}: its input is a {type(value).__name__}, not numbers or an image") from None
+        raise Mistake(
+            f"{where}: its input is a {type(value).__name__}, not numbers or an image"
+        ) from None
     if image:
         tensor = tensor[None] if tensor.ndim == 2 else tensor.permute(2, 0, 1)
     return tensor
 
 
 def _tensor(where: str, array: NDArray[Any]) -> Tensor:
-    """An array as a tensor that shares its memory, writable or not: nothing here writes to inputs."""
+    """An array as a tensor that shares its memory, writable or not: nothing here writes to
+    inputs.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         try:
             return torch.as_tensor(array)
         except TypeError:
             raise Mistake(
-                f"{where}: inputs are not numbers; arrays, tensors, frames and lists of numbers are read"
+                f"{where}: inputs are not numbers; arrays, tensors, frames and lists of numbers are"
+                " read"
             ) from None

@@ -25,7 +25,8 @@ def check(name: str) -> Augmentation:
 
 
 def augment(kind: Augmentation, inputs: Tensor, generator: np.random.Generator) -> Tensor:
-    """Each image of a batch cropped at a random place, its borders mirrored outwards, and half of them flipped.
+    """Each image of a batch cropped at a random place, its borders mirrored outwards, and half of
+    them flipped.
 
     >>> picture = torch.arange(16).view(1, 1, 4, 4)
     >>> augment("crop-flip", picture, np.random.default_rng(0)).shape
@@ -37,7 +38,8 @@ def augment(kind: Augmentation, inputs: Tensor, generator: np.random.Generator) 
         return inputs
     if inputs.ndim != 4:
         raise Mistake(
-            f"augment={kind!r} is for images, (N, channels, height, width): inputs are {inputs.ndim}-dimensional"
+            f"augment={kind!r} is for images, (N, channels, height, width): inputs are"
+            f" {inputs.ndim}-dimensional"
         )
     count, _, height, width = inputs.shape
     rows = _places(height, generator, count)

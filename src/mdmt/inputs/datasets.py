@@ -24,8 +24,9 @@ def gather(where: str, dataset: Any) -> tuple[Tensor, list[Any]]:
         first = inputs[0]
         if inputs[-1].shape != first.shape or inputs[-1].dtype != first.dtype:
             raise Mistake(
-                f"{where}: item {number} has shape {tuple(inputs[-1].shape)} and is {inputs[-1].dtype}, "
-                f"item 0 has shape {tuple(first.shape)} and is {first.dtype}; they must agree"
+                f"{where}: item {number} has shape {tuple(inputs[-1].shape)} and is"
+                f" {inputs[-1].dtype}, item 0 has shape {tuple(first.shape)} and is {first.dtype};"
+                " they must agree"
             )
     return (torch.stack(inputs) if inputs else torch.empty(0, 1)), labels
 
@@ -43,7 +44,9 @@ def _label(where: str, value: Any) -> Any:
         try:
             value = value.item()
         except (ValueError, RuntimeError):
-            raise Mistake(f"{where}: its label holds several values; one class per item is needed") from None
+            raise Mistake(
+                f"{where}: its label holds several values; one class per item is needed"
+            ) from None
     if not isinstance(value, (int, float, str)):
         raise Mistake(f"{where}: its label is a {type(value).__name__}, not a number or a name")
     return value

@@ -1,7 +1,8 @@
-"""Where examples lie: in the memory of the device when they fit, else in the processor's, and gathered from there.
+"""Where examples lie: in the memory of the device when they fit, else in the processor's, and
+gathered from there.
 
-Bookkeeping (labels, tasks, indices) stays on the processor, so that no step has to wait for an answer of the device. What
-goes there goes through `send`, which does not wait either.
+Bookkeeping (labels, tasks, indices) stays on the processor, so that no step has to wait for an
+answer of the device. What goes there goes through `send`, which does not wait either.
 """
 
 from __future__ import annotations
@@ -23,10 +24,15 @@ PIECE = 2**26  # bytes that are copied at a time
 
 
 def send(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor on the device. It is copied through pinned memory, which the device reads while the processor goes on."""
+    """A tensor on the device. It is copied through pinned memory, which the device reads while the
+    processor goes on.
+    """
     if x.device.type == device.type == "cpu":
         return x
-    if x.device.type != "cpu" or device.type in ("cpu", "mps"):  # mps shares the processor's memory, and pins none
+    if x.device.type != "cpu" or device.type in (
+        "cpu",
+        "mps",
+    ):  # mps shares the processor's memory, and pins none
         return x.to(device)
     return x.pin_memory().to(device, non_blocking=True)
 
@@ -47,7 +53,9 @@ def fits(size: int, device: torch.device) -> bool:
 
 
 def gather(column: Tensor, index: Tensor, device: torch.device) -> Tensor:
-    """Rows of a column, which lies on the device or not, on the device; the index is the processor's."""
+    """Rows of a column, which lies on the device or not, on the device; the index is the
+    processor's.
+    """
     if column.device.type == "cpu":
         return send(column.index_select(0, index), device)
     return column.index_select(0, send(index, column.device))
@@ -58,7 +66,9 @@ class Shelf:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._copies: Any = WeakIdKeyDictionary()  # of inputs and views, on the device; None: they do not fit
+        self._copies: Any = (
+            WeakIdKeyDictionary()
+        )  # of inputs and views, on the device; None: they do not fit
 
     def inputs(self, task: Task, split: Literal["train", "test"], index: Tensor) -> Tensor:
         """Some inputs of a task as the network sees them, on the device.
@@ -70,7 +80,9 @@ class Shelf:
         if self.device.type == "cpu" or not movable or examples is None:
             return send(task.inputs(split, index), self.device)
         rows = examples.inputs
-        whole, places = (rows.base, rows.index[index]) if isinstance(rows, RowView) else (rows, index)
+        whole, places = (
+            (rows.base, rows.index[index]) if isinstance(rows, RowView) else (rows, index)
+        )
         copy = self._copy(whole)
         if copy is None:
             return send(task.inputs(split, index), self.device)
@@ -78,7 +90,9 @@ class Shelf:
         return inputs if task.view is None else self._view(task.view)(inputs)
 
     def _copy(self, whole: Tensor) -> Tensor | None:
-        """These inputs on the device, copied when they are asked for first; None where they do not fit."""
+        """These inputs on the device, copied when they are asked for first; None where they do not
+        fit.
+        """
         if whole.device.type == self.device.type:  # a person has put them there
             return whole
         if whole not in self._copies:

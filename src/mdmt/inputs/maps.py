@@ -1,7 +1,7 @@
 """Files mapped into memory: read where they are needed, and given back before they fill it.
 
-The system counts every page of a map that was read as this process's own until it is given back; it is
-then still in the system's cache, as long as nobody else needs the room.
+The system counts every page of a map that was read as this process's own until it is given back; it
+is then still in the system's cache, as long as nobody else needs the room.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def map_file(path: str | Path, size: int) -> Tensor:
 
 
 def adopt(array: Any) -> None:
-    """Give back the pages of a `numpy.memmap` too, unless its owner may have written to a copy of its own."""
+    """Give back the pages of a `numpy.memmap` too, unless its owner may have written to a copy of
+    its own.
+    """
     if isinstance(array, np.memmap) and array.mode != "c":
         _maps.add(array._mmap)  # type: ignore[attr-defined]
 

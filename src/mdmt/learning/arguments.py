@@ -1,4 +1,6 @@
-"""What a person gives a learner, as the parts it works with; what cannot be is one line, at once."""
+"""What a person gives a learner, as the parts it works with; what cannot be is one line, at
+once.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,14 @@ def backbone_of(given: Any) -> nn.Module:
     if isinstance(given, nn.Module):
         return given
     what = given.__name__ if isinstance(given, type) else repr(given)
-    advice = "make one of it first" if isinstance(given, type) else "mdmt.backbones.reduced_resnet18() is one"
-    raise Mistake(f"backbone={what}: must be a torch.nn.Module that maps inputs to feature vectors; {advice}")
+    advice = (
+        "make one of it first"
+        if isinstance(given, type)
+        else "mdmt.backbones.reduced_resnet18() is one"
+    )
+    raise Mistake(
+        f"backbone={what}: must be a torch.nn.Module that maps inputs to feature vectors; {advice}"
+    )
 
 
 def method_of(given: Any) -> Method:
@@ -31,17 +39,24 @@ def method_of(given: Any) -> Method:
         return MDMTR()
     if isinstance(given, str):
         if given not in METHODS:
-            raise Mistake(f"method={given!r}: must be one of {', '.join(METHODS)}, or a method such as mdmt.ER()")
+            raise Mistake(
+                f"method={given!r}: must be one of {', '.join(METHODS)}, or a method such as"
+                " mdmt.ER()"
+            )
         return METHODS[given]()
     if isinstance(given, type) and issubclass(given, Method):
         return given()
     if not isinstance(given, Method):
-        raise Mistake(f"method={given!r}: must be a method such as mdmt.ER(), its class or its name")
+        raise Mistake(
+            f"method={given!r}: must be a method such as mdmt.ER(), its class or its name"
+        )
     return given
 
 
 def memory_of(given: Any) -> Memory:
-    """A memory, or one of its usual size by its class; None is a ring. A number does not say what it counts."""
+    """A memory, or one of its usual size by its class; None is a ring. A number does not say what
+    it counts.
+    """
     if given is None:
         return Ring()
     if isinstance(given, type) and given in POLICIES.values():
@@ -50,8 +65,8 @@ def memory_of(given: Any) -> Memory:
         return given
     if isinstance(given, int) and not isinstance(given, bool):
         raise Mistake(
-            f"memory={given}: say of what: mdmt.memory.Reservoir({given}) keeps {given} examples in all, "
-            f"mdmt.memory.Ring({given}) the last {given} of each class"
+            f"memory={given}: say of what: mdmt.memory.Reservoir({given}) keeps {given} examples in"
+            f" all, mdmt.memory.Ring({given}) the last {given} of each class"
         )
     raise Mistake(f"memory={given!r}: must be a memory such as mdmt.memory.Ring(per_class=25)")
 
@@ -63,13 +78,17 @@ def device_of(given: Any) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise Mistake(f"device={given!r} cannot be used here: {reason}; device='cpu' always can") from None
+        raise Mistake(
+            f"device={given!r} cannot be used here: {reason}; device='cpu' always can"
+        ) from None
     return device
 
 
 def _accelerator() -> torch.device:
     if hasattr(torch, "accelerator"):
-        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        found = (
+            torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        )
         return found or torch.device("cpu")
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")  # torch before 2.6
 
@@ -84,7 +103,9 @@ def precision_of(given: Any, device: torch.device) -> Precision:
                 torch.ones(2, 2, device=device) @ torch.ones(2, 2, device=device)
         except (RuntimeError, NotImplementedError) as error:
             reason = str(error).strip().splitlines()[0].rstrip(".")
-            raise Mistake(f"precision='bf16' cannot be used on {device}: {reason}; fp32 always can") from None
+            raise Mistake(
+                f"precision='bf16' cannot be used on {device}: {reason}; fp32 always can"
+            ) from None
     return given  # type: ignore[no-any-return]
 
 
@@ -102,7 +123,9 @@ def task_of(given: Any) -> Task:
     if isinstance(given, (tuple, list)) and len(given) in (3, 4) and isinstance(given[0], str):
         name, x, y, *test = given
         return Task(name, x, y, test=test[0] if test else None)
-    raise Mistake(f"a {type(given).__name__} is not a task: give mdmt.Task(name, x, y), or (name, x, y)")
+    raise Mistake(
+        f"a {type(given).__name__} is not a task: give mdmt.Task(name, x, y), or (name, x, y)"
+    )
 
 
 def stream_of(given: Any, heads: HeadKind | None) -> Stream:
@@ -111,4 +134,7 @@ def stream_of(given: Any, heads: HeadKind | None) -> Stream:
         return given
     if isinstance(given, Sequence) and not isinstance(given, str):
         return Stream("stream", [task_of(task) for task in given], heads=heads or "per-task")
-    raise Mistake(f"a {type(given).__name__} is not a stream: give mdmt.Stream(name, tasks), or a list of tasks")
+    raise Mistake(
+        f"a {type(given).__name__} is not a stream: give mdmt.Stream(name, tasks), or a list of"
+        " tasks"
+    )

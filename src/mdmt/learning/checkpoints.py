@@ -1,7 +1,8 @@
 """When a learner is written, and its parts to and from a folder.
 
-A learner gives its parts by name; each part gives its state, tensors and JSON, and takes it back. Which file a tensor goes to is
-decided here: what changes with every step is in `model`, what changes rarely (memory, snapshots, step log) is by itself.
+A learner gives its parts by name; each part gives its state, tensors and JSON, and takes it back.
+Which file a tensor goes to is decided here: what changes with every step is in `model`, what
+changes rarely (memory, snapshots, step log) is by itself.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Saveable(Protocol):
 
 
 def save(learner: Saveable, folder: str | Path, *, keep: bool = False) -> None:
-    """Write the whole state of a learner; with `keep`, the state before it stays as well. Of several ranks the first does it."""
+    """Write the whole state of a learner; with `keep`, the state before it stays as well. Of
+    several ranks the first does it.
+    """
     if ranks.rank() > 0:
         return
     states = {name: part.state() for name, part in learner.parts().items()}
@@ -62,7 +65,9 @@ def save(learner: Saveable, folder: str | Path, *, keep: bool = False) -> None:
 
 
 def read(folder: str | Path, warn: Callable[[str], None] | None = None) -> dict[str, State]:
-    """The state of each part, as `save` wrote it. Damage to what learning does not need is reported through `warn`."""
+    """The state of each part, as `save` wrote it. Damage to what learning does not need is reported
+    through `warn`.
+    """
     return _unpack(*read_state(folder, warn, optional=LOGS))
 
 
@@ -79,12 +84,20 @@ def _pack(states: dict[str, State]) -> tuple[Parts, dict[str, Any]]:
         else:
             files["model"][name] = value
     described = {part: states[part][1] for part in ("method", "memory")}
-    rest_of_it = {**about, **described, **states["model"][1], "tasks": states["heads"][1], "record": record}
+    rest_of_it = {
+        **about,
+        **described,
+        **states["model"][1],
+        "tasks": states["heads"][1],
+        "record": record,
+    }
     return {name: tensors for name, tensors in files.items() if tensors}, rest_of_it
 
 
 def _unpack(files: Parts, rest: dict[str, Any]) -> dict[str, State]:
-    tensors: dict[str, dict[str, Tensor]] = {part: {} for part in (*PREFIXED, "learner", "recorder")}
+    tensors: dict[str, dict[str, Tensor]] = {
+        part: {} for part in (*PREFIXED, "learner", "recorder")
+    }
     for name, value in files["model"].items():
         part, _, key = name.partition(".")
         if part in PREFIXED:
@@ -94,8 +107,13 @@ def _unpack(files: Parts, rest: dict[str, Any]) -> dict[str, State]:
         else:
             tensors["learner"][name] = value
     for kind in LOGS:
-        tensors["recorder"] |= {f"{kind}.{name}": value for name, value in files.get(kind, {}).items()}
-    about = {"channels_last": True, **rest}  # mdmt 0.1.0 laid out every kernel so, and did not say it
+        tensors["recorder"] |= {
+            f"{kind}.{name}": value for name, value in files.get(kind, {}).items()
+        }
+    about = {
+        "channels_last": True,
+        **rest,
+    }  # mdmt 0.1.0 laid out every kernel so, and did not say it
     return {
         "learner": (tensors["learner"], about),
         "model": (tensors["model"], about),
@@ -108,10 +126,11 @@ def _unpack(files: Parts, rest: dict[str, Any]) -> dict[str, State]:
 
 
 class Checkpoints:
-    """Writes a learner's state into a folder: every so many steps, or by the clock, and when a task is over.
+    """Writes a learner's state into a folder: every so many steps, or by the clock, and when a task
+    is over.
 
-    The state before the last is kept. `every` is a number of steps, or a time such as "30s"; without it a checkpoint comes
-    every max(60 s, 50 x what the last one took).
+    The state before the last is kept. `every` is a number of steps, or a time such as "30s";
+    without it a checkpoint comes every max(60 s, 50 x what the last one took).
     """
 
     def __init__(self, folder: str | Path, every: int | str | None = None) -> None:
@@ -149,5 +168,7 @@ def parse_every(every: int | str) -> tuple[int | None, float | None]:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", str(every))
     number, unit = (float(match[1]), match[2]) if match else (0.0, "")
     if number <= 0 or (not unit and number % 1):
-        raise Mistake(f"checkpoint-every {every}: must be a number of steps, or a time such as 30s, 5m or 1h")
+        raise Mistake(
+            f"checkpoint-every {every}: must be a number of steps, or a time such as 30s, 5m or 1h"
+        )
     return (None, number * {"s": 1, "m": 60, "h": 3600}[unit]) if unit else (int(number), None)

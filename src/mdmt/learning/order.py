@@ -14,10 +14,11 @@ from mdmt.tasks import Task
 
 
 def steps_in_epoch(size: int, batch: int, *, needs_two: bool = False) -> int:
-    """The number of mini-batches; where one example is too few, a last single one joins those before it.
+    """The number of mini-batches; where one example is too few, a last single one joins those
+    before it.
 
-    >>> steps_in_epoch(31, 10), steps_in_epoch(31, 10, needs_two=True), steps_in_epoch(32, 10, needs_two=True)
-    (4, 3, 4)
+    >>> steps_in_epoch(31, 10), steps_in_epoch(31, 10, needs_two=True)
+    (4, 3)
     """
     steps = math.ceil(size / batch)
     joins = needs_two and steps > 1 and size % batch == 1
@@ -40,7 +41,8 @@ def needs_two(backbone: nn.Module, example: Tensor) -> bool:
     hooks = [
         module.register_forward_pre_hook(lambda _, inputs: sizes.append(inputs[0].shape))
         for module in backbone.modules()
-        if isinstance(module, _BatchNorm) or (isinstance(module, BatchNorm) and module.start == "fast")
+        if isinstance(module, _BatchNorm)
+        or (isinstance(module, BatchNorm) and module.start == "fast")
     ]
     if not hooks:
         return False
@@ -59,7 +61,10 @@ def refuse_single_examples(backbone: nn.Module, one_by_one: bool, batch: int, ta
         return
     need = "batch norm in this network needs two examples at a time"
     if one_by_one:
-        raise Mistake(f"{need}, but this method learns one by one: take another method, or a network without it")
+        raise Mistake(
+            f"{need}, but this method learns one by one: take another method, or a network"
+            " without it"
+        )
     if batch == 1:
         raise Mistake(f"batch=1: {need}")
     if task.size == 1:

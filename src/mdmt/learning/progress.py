@@ -1,4 +1,6 @@
-"""A bar on stderr while one task is learned; where stderr is no terminal, a line at its begin and its end."""
+"""A bar on stderr while one task is learned; where stderr is no terminal, a line at its begin and
+its end.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from typing import Any
 def step_bar(name: str, steps: int) -> Iterator[Callable[[int], None]]:
     """Gives a function to call with the number of steps that are over."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -20,7 +28,11 @@ def step_bar(name: str, steps: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: None
         print(f"{name}: learned", file=sys.stderr, flush=True)
         return
-    parts: tuple[Any, ...] = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    parts: tuple[Any, ...] = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+    )
     with Progress(*parts, TimeRemainingColumn(), console=console) as bar:
         row = bar.add_task(name, total=steps)
         yield lambda done: bar.update(row, completed=done)

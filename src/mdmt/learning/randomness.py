@@ -1,4 +1,5 @@
-"""Torch's global random numbers, which a user's dropout draws: the learner's own while it learns, then the caller's again.
+"""Torch's global random numbers, which a user's dropout draws: the learner's own while it learns,
+then the caller's again.
 
 The processor has one generator of them, and an accelerator another.
 """
@@ -23,12 +24,17 @@ class Randomness:
         if device.type in ACCELERATORS:
             devices[f"random_{device.type}"] = device
         self.devices = devices
-        self.states = {name: torch.Generator(place).manual_seed(seed).get_state() for name, place in devices.items()}
+        self.states = {
+            name: torch.Generator(place).manual_seed(seed).get_state()
+            for name, place in devices.items()
+        }
         self.in_use = False
 
     @contextmanager
     def drawn(self) -> Iterator[None]:
-        """Until the end of the block torch draws from these; what it drew from before is as it was."""
+        """Until the end of the block torch draws from these; what it drew from before is as it
+        was.
+        """
         callers = self._get()
         self._set(self.states)
         self.in_use = True
@@ -48,7 +54,10 @@ class Randomness:
         self.states |= {name: state for name, state in states.items() if name in self.devices}
 
     def _get(self) -> dict[str, Tensor]:
-        return {name: _module(device).get_rng_state(*_which(device)) for name, device in self.devices.items()}
+        return {
+            name: _module(device).get_rng_state(*_which(device))
+            for name, device in self.devices.items()
+        }
 
     def _set(self, states: Mapping[str, Tensor]) -> None:
         for name, device in self.devices.items():

@@ -1,16 +1,20 @@
-"""What is measured along the way: accuracies, learning curve, drift, step log, and snapshots for figures.
+"""What is measured along the way: accuracies, learning curve, drift, step log, and snapshots for
+figures.
 
-The recorder observes. It reads the model, the heads and the memory, and writes to nothing but itself.
+The recorder observes. It reads the model, the heads and the memory, and writes to nothing but
+itself.
 
-The step log has a row (task, step, loss, gradient, seconds, gradient_norm) for each logged step of a stream, task and step from
-1: the last loss that the step computed, the sum of the gradient it applied, and its norm (NaN in logs of before it was kept). Two
-runs with the same rows took the same steps; where they differ, the first row that does says when it happened. A long task logs
-evenly spaced steps, its first and last among them.
+The step log has a row (task, step, loss, gradient, seconds, gradient_norm) for each logged step of
+a stream, task and step from 1: the last loss that the step computed, the sum of the gradient it
+applied, and its norm (NaN in logs of before it was kept). Two runs with the same rows took the same
+steps; where they differ, the first row that does says when it happened. A long task logs evenly
+spaced steps, its first and last among them.
 
-Snapshots are tensors by name, for the first, the middle and the last task of a stream (numbers from 0): `features.J.I` are the
-features of task J's sample after task I, scaled to length 1 in half precision, and `lengths.J.I` their lengths; task 0 has them
-after every task, the others after the middle and the last. `labels.J` are the rows of the head of that sample. `head.0.I` are
-the weights of task 0's classes after task I. `head` and `head_of_class` are those after the last task.
+Snapshots are tensors by name, for the first, the middle and the last task of a stream (numbers from
+0): `features.J.I` are the features of task J's sample after task I, scaled to length 1 in half
+precision, and `lengths.J.I` their lengths; task 0 has them after every task, the others after the
+middle and the last. `labels.J` are the rows of the head of that sample. `head.0.I` are the weights
+of task 0's classes after task I. `head` and `head_of_class` are those after the last task.
 """
 
 from __future__ import annotations
@@ -48,21 +52,29 @@ class Recorder:
         self.per_class = per_class  # accuracy is the mean of the classes' accuracies
         self.record = Record()
         self.eval_tasks: dict[str, Task] = {}  # tasks whose test examples are at hand
-        self.reference_features: dict[str, Tensor] = {}  # of each task's sample, right after it was learned
+        self.reference_features: dict[
+            str, Tensor
+        ] = {}  # of each task's sample, right after it was learned
         self.snapshots: dict[str, Tensor] = {}
         self.step_log: list[LogRow] = []
-        self.step_stats: dict[str, float] | None = {}  # loss and gradient of the latest step; None: not read yet
+        self.step_stats: (
+            dict[str, float] | None
+        ) = {}  # loss and gradient of the latest step; None: not read yet
         self.again = False  # whether more data of an earlier task are being learned
         self.stream_length = 0  # tasks in all while a stream is run, else 0
 
     # Along the way.
 
     def begin_stream(self, length: int) -> None:
-        """A stream is run that ends with so many tasks learned: steps are logged and snapshots taken."""
+        """A stream is run that ends with so many tasks learned: steps are logged and snapshots
+        taken.
+        """
         self.stream_length = length
         chosen = snapshot_tasks(length)
         if len(self.heads.tasks) < length:  # an earlier stream may have left others
-            self.snapshots = {name: value for name, value in self.snapshots.items() if _fits(name, chosen)}
+            self.snapshots = {
+                name: value for name, value in self.snapshots.items() if _fits(name, chosen)
+            }
 
     def end_stream(self) -> None:
         """The stream is over, or interrupted."""
@@ -72,7 +84,12 @@ class Recorder:
         """Make room for a task in the record."""
         for part in task.parts:
             tested = 0 if part.test is None else len(part.test)
-            about = {"name": part.name, "classes": list(part.classes), "train": len(part.train), "test": tested}
+            about = {
+                "name": part.name,
+                "classes": list(part.classes),
+                "train": len(part.train),
+                "test": tested,
+            }
             self.record.tasks.append(about)
             self.record.curve.append([])
 
@@ -85,7 +102,9 @@ class Recorder:
         self.eval_tasks.update({task.name: task for task in tasks if task.test is not None})
 
     def before_step(self, task: Task, step: int, model: Model) -> None:
-        """Z_b: the accuracy on the current task after 10 b of its examples (see `curve_stride`), for b up to beta."""
+        """Z_b: the accuracy on the current task after 10 b of its examples (see `curve_stride`),
+        for b up to beta.
+        """
         self.step_stats = {}
         curve = self.record.curve[-1]
         first_time = len(task.parts) == 1 and not self.again
@@ -94,14 +113,20 @@ class Recorder:
             curve.append(None if measured is None else measured[0])
 
     def after_step(self, step: int, last: int) -> None:
-        """Log the step that is just over, one of `last` in its task, when it is one of those to log."""
+        """Log the step that is just over, one of `last` in its task, when it is one of those to
+        log.
+        """
         self.record.steps += 1
         if self.stream_length and ((step - 1) % log_stride(last) == 0 or step == last):
-            self.step_log.append([len(self.heads.tasks), step, math.nan, math.nan, self.record.seconds, math.nan])
+            self.step_log.append(
+                [len(self.heads.tasks), step, math.nan, math.nan, self.record.seconds, math.nan]
+            )
             self.fill_log(step)
 
     def fill_log(self, step: int) -> None:
-        """Write loss and gradient, once they are read, into the row of a step of the task being learned, if it has one."""
+        """Write loss and gradient, once they are read, into the row of a step of the task being
+        learned, if it has one.
+        """
         task = len(self.heads.tasks)
         for row in reversed(self.step_log):
             if row[0] != task or row[1] < step:
@@ -122,10 +147,25 @@ class Recorder:
                 matrix.pop()
         names = self.heads.names
         names += [name for name in self.eval_tasks if name not in names]
-        rows = [self.accuracies(self.eval_tasks[name], model) if name in self.eval_tasks else None for name in names]
-        _append(record.accuracy, [None if row is None else row[0] for row in rows], len(self.heads.tasks))
-        _append(record.accuracy_task_free, [None if row is None else row[1] for row in rows], len(self.heads.tasks))
-        _append(record.drift, [self.drift(name, model) for name in self.heads.names], len(self.heads.tasks))
+        rows = [
+            self.accuracies(self.eval_tasks[name], model) if name in self.eval_tasks else None
+            for name in names
+        ]
+        _append(
+            record.accuracy,
+            [None if row is None else row[0] for row in rows],
+            len(self.heads.tasks),
+        )
+        _append(
+            record.accuracy_task_free,
+            [None if row is None else row[1] for row in rows],
+            len(self.heads.tasks),
+        )
+        _append(
+            record.drift,
+            [self.drift(name, model) for name in self.heads.names],
+            len(self.heads.tasks),
+        )
         record.memory_bytes = sum(memory.bytes.values())
         record.buffer_bytes = buffer_bytes
         record.weights_sha256 = model.sha256()
@@ -142,7 +182,8 @@ class Recorder:
     # Measuring.
 
     def accuracies(self, task: Task, model: Model) -> tuple[float, float] | None:
-        """Accuracy on a task's test examples with the task given, and with all seen heads competing.
+        """Accuracy on a task's test examples with the task given, and with all seen heads
+        competing.
 
         None where the task has no test examples or a class that no head knows.
         """
@@ -162,14 +203,18 @@ class Recorder:
         return given, free
 
     def drift(self, name: str, model: Model) -> float | None:
-        """1 - cos between a task's features now and right after it was learned, on a fixed sample of its test examples."""
+        """1 - cos between a task's features now and right after it was learned, on a fixed sample
+        of its test examples.
+        """
         task = self.eval_tasks.get(name)
         if task is None or task.test is None:
             return None
         now = model.embed(task.inputs("test", fixed_sample(task)))
         before = self.reference_features.setdefault(name, now)
         moved = float((1 - torch.cosine_similarity(now, before)).mean())
-        return max(0.0, moved) if math.isfinite(moved) else None  # rounding may give a little less than nothing
+        return (
+            max(0.0, moved) if math.isfinite(moved) else None
+        )  # rounding may give a little less than nothing
 
     def _take_snapshots(self, model: Model) -> None:
         after = len(self.heads.tasks) - 1
@@ -211,7 +256,9 @@ class Recorder:
             elif kind == "snapshots":
                 self.snapshots[rest] = value.cpu()
             else:
-                self.step_log = [row + [math.nan] * (len(STATS) + 3 - len(row)) for row in value.tolist()]
+                self.step_log = [
+                    row + [math.nan] * (len(STATS) + 3 - len(row)) for row in value.tolist()
+                ]
         self.record = Record(**record)
 
 

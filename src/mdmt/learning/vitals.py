@@ -1,7 +1,8 @@
 """Loss and gradient of every step: logged, and what is not finite stops the learning.
 
-To read a number is to wait for the device that computes it. The processor's own are read at once, before the weights change.
-Those of an accelerator are read many steps together, and before anything is saved or a task ends; the step is named all the same.
+To read a number is to wait for the device that computes it. The processor's own are read at once,
+before the weights change. Those of an accelerator are read many steps together, and before anything
+is saved or a task ends; the step is named all the same.
 """
 
 from __future__ import annotations

@@ -19,10 +19,28 @@ from mdmt.methods.rwalk import RWalk
 from mdmt.methods.van import VAN
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (Joint, VAN, EWC, MAS, RWalk, PI, MER, GEM, AGEM, ER, MEGA, MDMTR, DERPP, ERACE)
+    method.name: method
+    for method in (Joint, VAN, EWC, MAS, RWalk, PI, MER, GEM, AGEM, ER, MEGA, MDMTR, DERPP, ERACE)
 }
 
 __all__ = [
-    "AGEM", "DERPP", "ER", "ERACE", "EWC", "GEM", "MAS", "MDMTR", "MEGA", "MER", "METHODS", "PI", "VAN",
-    "Buffer", "Joint", "Method", "RWalk", "Rehearsal", "setting",
-]  # fmt: skip
+    "AGEM",
+    "DERPP",
+    "ER",
+    "ERACE",
+    "EWC",
+    "GEM",
+    "MAS",
+    "MDMTR",
+    "MEGA",
+    "MER",
+    "METHODS",
+    "PI",
+    "VAN",
+    "Buffer",
+    "Joint",
+    "Method",
+    "RWalk",
+    "Rehearsal",
+    "setting",
+]

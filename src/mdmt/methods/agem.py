@@ -9,7 +9,9 @@ from mdmt.tasks import Batch
 
 
 class AGEM(Rehearsal):
-    """Averaged gradient episodic memory: project g so that the loss on the memory does not rise, to first order."""
+    """Averaged gradient episodic memory: project g so that the loss on the memory does not rise, to
+    first order.
+    """
 
     name, source = "a-gem", "Chaudhry et al., 2019"
 
@@ -18,5 +20,7 @@ class AGEM(Rehearsal):
         reference = self.memory.sample(self.reference_batch)
         if reference is None:
             return self.grad(batch)[1]
-        r, g = self.grads(reference, batch)[1].unbind()  # memory first, then the new batch: the order batch norm sees
+        r, g = self.grads(reference, batch)[
+            1
+        ].unbind()  # memory first, then the new batch: the order batch norm sees
         return g - (g @ r).clamp(max=0) / (r @ r).clamp_min(TINY) * r

@@ -1,4 +1,6 @@
-"""What EWC, MAS, RWalk and PI share: weights are held where the last task left them, each by its importance."""
+"""What EWC, MAS, RWalk and PI share: weights are held where the last task left them, each by its
+importance.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from mdmt.tasks import Batch
 
 
 class Anchored(Method):
-    """Adds strength * sum importance (theta - anchor)^2 to the loss; a subclass says what is important."""
+    """Adds strength * sum importance (theta - anchor)^2 to the loss; a subclass says what is
+    important.
+    """
 
     kind = "regularisation"
     strength: float = setting(default=1.0, least=0.0)
@@ -34,7 +38,9 @@ class Anchored(Method):
 
 
 class PathFollowing(Anchored):
-    """Also adds up how much each weight's steps lowered the loss: omega += -g * (change of theta)."""
+    """Also adds up how much each weight's steps lowered the loss: omega += -g * (change of
+    theta).
+    """
 
     path = Buffer(like="params")
     before = Buffer(like="params")
@@ -45,7 +51,9 @@ class PathFollowing(Anchored):
         return super().gradient(batch)
 
     def after_step(self, batch: Batch) -> None:
-        """Credit the step to the weights that made it; the gradient is the cross entropy's, without the penalty."""
+        """Credit the step to the weights that made it; the gradient is the cross entropy's, without
+        the penalty.
+        """
         self.path = self.path - self.task_gradient * (self.model.flat.detach() - self.before)
 
 

@@ -1,11 +1,22 @@
-"""What every method shares: its settings, what it remembers, and the update of Algorithm 1 it computes."""
+"""What every method shares: its settings, what it remembers, and the update of Algorithm 1 it
+computes.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, dataclass_transform, get_args, get_origin, get_type_hints, overload
+from typing import (
+    Any,
+    Literal,
+    Protocol,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import torch
 from torch import Tensor
@@ -57,10 +68,13 @@ class Host(Protocol):
         """Some of a task's training examples as a batch."""
 
     def sample_of_task(self, count: int) -> Tensor:
-        """Indices of some training examples of the current task, the same ones whenever it is asked."""
+        """Indices of some training examples of the current task, the same ones whenever it is
+        asked.
+        """
 
 
-GROUP = 1024  # samples that pass through the network together, where each batch has a gradient of its own
+# samples that pass through the network together, where each batch has a gradient of its own
+GROUP = 1024
 TINY = 1e-30  # keeps a quotient finite where its denominator is 0
 
 
@@ -81,15 +95,21 @@ def setting(
 
 
 class Buffer:
-    """Something a method remembers: zeros at first, saved, resumed, moved and grown without code in the method.
+    """Something a method remembers: zeros at first, saved, resumed, moved and grown without code in
+    the method.
 
-    `Buffer(like="params")` runs along the parameters and is padded with zeros when the head grows; `Buffer(3)` has shape (3,).
-    `Buffer(..., when="x")` is there only where the setting x is neither 0 nor None nor false.
-    With `counts` it stays on the processor, for the method to look at without waiting for a device.
+    `Buffer(like="params")` runs along the parameters and is padded with zeros when the head grows;
+    `Buffer(3)` has shape (3,). `Buffer(..., when="x")` is there only where the setting x is neither
+    0 nor None nor false. With `counts` it stays on the processor, for the method to look at without
+    waiting for a device.
     """
 
     def __init__(
-        self, *shape: int, like: Literal["params"] | None = None, when: str | None = None, counts: bool = False
+        self,
+        *shape: int,
+        like: Literal["params"] | None = None,
+        when: str | None = None,
+        counts: bool = False,
     ) -> None:
         self.shape = shape
         self.like = like
@@ -120,11 +140,16 @@ class Buffer:
 class Method:
     """Turns the current mini-batch and the memory into an update of the parameters.
 
-    Annotated class attributes are settings: keyword arguments, checked when the method is made. `Buffer` attributes are
-    what it remembers. A subclass overrides `loss`, `gradient` or `step`, and the hooks it needs.
+    Annotated class attributes are settings: keyword arguments, checked when the method is made.
+    `Buffer` attributes are what it remembers. A subclass overrides `loss`, `gradient` or `step`,
+    and the hooks it needs.
     """
 
-    name, kind, source = "", "", ""  # as in tables; rehearsal, regularisation or bound; authors and year
+    name, kind, source = (
+        "",
+        "",
+        "",
+    )  # as in tables; rehearsal, regularisation or bound; authors and year
     uses_memory = stores_features = cosine = False
     one_by_one = False  # whether it passes single examples through the network
     policy = ""  # the memory policy it needs, when it is not the benchmark's
@@ -142,7 +167,9 @@ class Method:
     def arguments(self) -> dict[str, Any]:
         """The settings by name."""
         values = {f: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
-        return {f.name: v for f, v in values.items() if not (f.metadata.get("later") and v == f.default)}
+        return {
+            f.name: v for f, v in values.items() if not (f.metadata.get("later") and v == f.default)
+        }
 
     @property
     def model(self) -> Model:
@@ -168,7 +195,12 @@ class Method:
         if self.model.undivided:
             return functional.cross_entropy(scores, batch.labels, reduction="none")
         return cross_domain_softmax(
-            scores, batch.labels, self.heads(batch), self.model.head_of_class, competitors="own", reduction="none"
+            scores,
+            batch.labels,
+            self.heads(batch),
+            self.model.head_of_class,
+            competitors="own",
+            reduction="none",
         )
 
     @property
@@ -177,13 +209,19 @@ class Method:
         return type(self).loss is Method.loss and not self.model.cosine
 
     def slopes(self, features: Tensor, scores: Tensor, batch: Batch, weights: Tensor) -> Slopes:
-        """`loss` with the slopes of its weighted sum, by hand, where the network goes back by hand too."""
+        """`loss` with the slopes of its weighted sum, by hand, where the network goes back by hand
+        too.
+        """
         if not self.model.undivided:
-            scores = scores.masked_fill(self.model.head_of_class != self.heads(batch)[:, None], NEVER)
+            scores = scores.masked_fill(
+                self.model.head_of_class != self.heads(batch)[:, None], NEVER
+            )
         return cross_entropy_slopes(scores, batch.labels, weights)
 
     def represent(self, batch: Batch) -> Tensor:
-        """What is stored as F with these examples when `stores_features`: one row each; here their features."""
+        """What is stored as F with these examples when `stores_features`: one row each; here their
+        features.
+        """
         return self.model.embed(batch.inputs)
 
     def gradient(self, batch: Batch) -> Tensor:
@@ -216,8 +254,8 @@ class Method:
     def grad(self, *batches: Batch) -> tuple[Tensor, Tensor]:
         """Mean loss of each batch, summed, and its gradient as one vector.
 
-        Each batch passes through the network by itself, in this order, which is the order batch norm sees;
-        where the network looks at each sample by itself, they pass together.
+        Each batch passes through the network by itself, in this order, which is the order batch
+        norm sees; where the network looks at each sample by itself, they pass together.
         """
         if self.model.by_hand:
             rows = self.model.flat.data.new_empty(1, len(self.model.flat))
@@ -252,7 +290,9 @@ class Method:
         return self.loss(features, batch).sum() / len(batch)
 
     def _by_hand(self, batches: Sequence[Batch], rows: Tensor) -> list[Tensor]:
-        """The loss of each batch; the gradient of each is written to a row, or that of their sum to a single one."""
+        """The loss of each batch; the gradient of each is written to a row, or that of their sum to
+        a single one.
+        """
         whole = batches[0] if len(batches) == 1 else Batch.joined(batches)
         sizes = tuple(len(batch) for batch in batches)
         lines = [self.model.views(row) for row in rows]
@@ -267,13 +307,19 @@ class Method:
     def _by_slopes(
         self, batch: Batch, sizes: tuple[int, ...], weights: Tensor, lines: Sequence[Line]
     ) -> tuple[list[Tensor], list[list[Tensor]]]:
-        """The loss of each of the joined batches, and their gradients: products and what lies between them."""
+        """The loss of each of the joined batches, and their gradients: products and what lies
+        between them.
+        """
         with torch.no_grad():
             together = Pass(self.model, batch.inputs, sizes)
             scores = self.model.scores(together.features)
-            return together.back(scores, self.slopes(together.features, scores, batch, weights), lines)
+            return together.back(
+                scores, self.slopes(together.features, scores, batch, weights), lines
+            )
 
-    def _by_autograd(self, batches: Sequence[Batch], inputs: Tensor, lines: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    def _by_autograd(
+        self, batches: Sequence[Batch], inputs: Tensor, lines: Sequence[Sequence[Tensor]]
+    ) -> list[Tensor]:
         together = Pass(self.model, inputs, [len(batch) for batch in batches])
         parts = together.parts()
         losses = [self._mean(part, batch) for part, batch in zip(parts, batches, strict=True)]
@@ -302,16 +348,25 @@ class Method:
             setattr(self, name, value.to(self._place(buffers.get(name))))
 
     def _place(self, buffer: Buffer | None) -> torch.device:
-        return torch.device("cpu") if buffer is not None and buffer.counts else self.model.flat.device
+        return (
+            torch.device("cpu") if buffer is not None and buffer.counts else self.model.flat.device
+        )
 
     @classmethod
     def buffers(cls) -> dict[str, Buffer]:
         """The declared buffers by name."""
-        return {name: b for base in cls.__mro__ for name, b in vars(base).items() if isinstance(b, Buffer)}
+        return {
+            name: b
+            for base in cls.__mro__
+            for name, b in vars(base).items()
+            if isinstance(b, Buffer)
+        }
 
     def used_buffers(self) -> dict[str, Buffer]:
         """Those that these settings have."""
-        return {name: b for name, b in self.buffers().items() if b.when is None or getattr(self, b.when)}
+        return {
+            name: b for name, b in self.buffers().items() if b.when is None or getattr(self, b.when)
+        }
 
     @property
     def buffer_bytes(self) -> int:
@@ -324,7 +379,11 @@ class Method:
         for name, buffer in self.used_buffers().items():
             if buffer.like:
                 old: Tensor = getattr(self, name)
-                setattr(self, name, torch.cat([old, old.new_zeros(self.model.flat.numel() - old.numel())]))
+                setattr(
+                    self,
+                    name,
+                    torch.cat([old, old.new_zeros(self.model.flat.numel() - old.numel())]),
+                )
 
 
 def _sum(losses: Sequence[Tensor]) -> Tensor:

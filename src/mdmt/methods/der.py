@@ -1,4 +1,6 @@
-"""DER++ (Buzzega et al., 2020): hold the memory's logits where they were when its examples were stored."""
+"""DER++ (Buzzega et al., 2020): hold the memory's logits where they were when its examples were
+stored.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,13 @@ from mdmt.tasks import Batch
 
 
 class DERPP(Rehearsal):
-    """Dark experience replay: new examples, `alpha` x MSE to stored logits, `beta` x cross entropy of other old examples.
+    """Dark experience replay: new examples, `alpha` x MSE to stored logits, `beta` x cross entropy
+    of other old examples.
 
-    The logits are those of the pass in which the example was learned, as in the paper. (In evaluation mode they would be
-    huge at first: batch norm's running variance starts at 0.) The MSE is the mean over the rows of the head that were in
-    use then. Cross entropy is among the classes of the own head, as for most methods here.
+    The logits are those of the pass in which the example was learned, as in the paper. (In
+    evaluation mode they would be huge at first: batch norm's running variance starts at 0.) The MSE
+    is the mean over the rows of the head that were in use then. Cross entropy is among the classes
+    of the own head, as for most methods here.
     """
 
     name, source = "der++", "Buzzega et al., 2020"
@@ -36,19 +40,29 @@ class DERPP(Rehearsal):
     def gradient(self, batch: Batch) -> Tensor:
         """The sum of three gradients; the memory goes first, as batch norm sees it."""
         self.incoming = batch
-        dark, plain = self.memory.sample(self.reference_batch), self.memory.sample(self.reference_batch)
+        dark, plain = (
+            self.memory.sample(self.reference_batch),
+            self.memory.sample(self.reference_batch),
+        )
         if dark is None or plain is None:
             return self.grad(batch)[1]
-        old = self.alpha * self.grad(dark)[1] + self.beta * self.grad(dataclasses.replace(plain, features=None))[1]
+        old = (
+            self.alpha * self.grad(dark)[1]
+            + self.beta * self.grad(dataclasses.replace(plain, features=None))[1]
+        )
         return old + self.grad(batch)[1]
 
     def loss(self, features: Tensor, batch: Batch) -> Tensor:
-        """Of each sample: the distance to its stored logits where it has them, else cross entropy."""
+        """Of each sample: the distance to its stored logits where it has them, else cross
+        entropy.
+        """
         scores = self.model.scores(features)
         if batch is self.incoming:
             self.logits = scores.detach()
         if batch.features is None:
             return super().loss(features, batch)
-        missing = batch.features.isnan()  # the head may be wider by now, or have rows in use that were free
+        missing = (
+            batch.features.isnan()
+        )  # the head may be wider by now, or have rows in use that were free
         gap = scores[:, : missing.shape[1]] - batch.features
         return gap.masked_fill(missing, 0).square().sum(1) / (~missing).sum(1)

@@ -11,10 +11,11 @@ from mdmt.tasks import Batch
 
 
 class ER(Rehearsal):
-    """Experience replay: one mean over the new mini-batch and a batch from a reservoir of the stream so far.
+    """Experience replay: one mean over the new mini-batch and a batch from a reservoir of the
+    stream so far.
 
-    reading `code` (default, the published numbers): `reference_batch` old examples, so that ten new ones weigh 10/266.
-    reading `paper`: as many old examples as new ones.
+    reading `code` (default, the published numbers): `reference_batch` old examples, so that ten new
+    ones weigh 10/266. reading `paper`: as many old examples as new ones.
     """
 
     name, source = "er", "Chaudhry et al., 2019"
@@ -23,5 +24,7 @@ class ER(Rehearsal):
 
     def gradient(self, batch: Batch) -> Tensor:
         """The gradient of the mean loss over the joint batch."""
-        reference = self.memory.sample(len(batch) if self.reading == "paper" else self.reference_batch)
+        reference = self.memory.sample(
+            len(batch) if self.reading == "paper" else self.reference_batch
+        )
         return self.grad(batch if reference is None else Batch.joined([reference, batch]))[1]

@@ -15,8 +15,8 @@ from mdmt.tasks import Batch
 class ERACE(Rehearsal):
     """Experience replay with asymmetric cross entropy.
 
-    New examples compete among the classes of their own mini-batch only, so that they do not push old classes down.
-    Examples of the memory compete among all classes seen so far.
+    New examples compete among the classes of their own mini-batch only, so that they do not push
+    old classes down. Examples of the memory compete among all classes seen so far.
     """
 
     name, source = "er-ace", "Caccia et al., 2022"
@@ -33,6 +33,10 @@ class ERACE(Rehearsal):
         """The cross entropy of each sample; who competes depends on where it comes from."""
         scores, owner = self.model.scores(features), self.model.head_of_class
         if batch is not self.incoming:
-            return cross_domain_softmax(scores, batch.labels, batch.tasks, owner, competitors="seen", reduction="none")
+            return cross_domain_softmax(
+                scores, batch.labels, batch.tasks, owner, competitors="seen", reduction="none"
+            )
         absent = ~self.model.only(batch.labels)
-        return functional.cross_entropy(scores.masked_fill(absent, -math.inf), batch.labels, reduction="none")
+        return functional.cross_entropy(
+            scores.masked_fill(absent, -math.inf), batch.labels, reduction="none"
+        )

@@ -13,12 +13,14 @@ from mdmt.tasks import Batch
 
 
 class RunningFisher(Anchored):
-    """A running mean of squared gradients of the mini-batch's mean loss, folded every `window` steps.
+    """A running mean of squared gradients of the mini-batch's mean loss, folded every `window`
+    steps.
 
-    F <- .1 F + .9 (sum of the squares) / window. As in the original, a fold comes before the step whose
-    number the window divides: a task's first window is one gradient short, and where the window divides
-    its steps only the last gradient enters nothing. A task shorter than a window has no fold; what is
-    done then is ours. Squares of batch means depend on the batch size; the published numbers were made so.
+    F <- .1 F + .9 (sum of the squares) / window. As in the original, a fold comes before the step
+    whose number the window divides: a task's first window is one gradient short, and where the
+    window divides its steps only the last gradient enters nothing. A task shorter than a window has
+    no fold; what is done then is ours. Squares of batch means depend on the batch size; the
+    published numbers were made so.
     """
 
     window: int = setting(default=50, least=1)
@@ -48,18 +50,22 @@ class RunningFisher(Anchored):
 
 
 class EWC(RunningFisher):
-    """Elastic weight consolidation, online: the penalty is strength * sum F (theta - anchor)^2, one anchor.
+    """Elastic weight consolidation, online: the penalty is strength * sum F (theta - anchor)^2, one
+    anchor.
 
-    reading `code` (default, the published numbers): F is the running mean over the last windows, scaled to [0, 1] over the
-    network at the end of a task, so only the latest task's importance counts. The original never folded in a task
-    shorter than a window, which made it plain fine-tuning there; here such a task's own mean is used.
-    reading `paper`: after each task the mean of squared gradients of single examples of its training data (its
-    empirical Fisher), one penalty for each task about its own weights, strength / 2 * sum_k F_k (theta - theta_k)^2.
+    reading `code` (default, the published numbers): F is the running mean over the last windows,
+    scaled to [0, 1] over the network at the end of a task, so only the latest task's importance
+    counts. The original never folded in a task shorter than a window, which made it plain
+    fine-tuning there; here such a task's own mean is used. reading `paper`: after each task the
+    mean of squared gradients of single examples of its training data (its empirical Fisher), one
+    penalty for each task about its own weights, strength / 2 * sum_k F_k (theta - theta_k)^2.
     """
 
     name, source = "ewc", "Kirkpatrick et al., 2017"
     reading: Literal["code", "paper"] = "code"
-    samples: int = setting(default=200, least=1)  # examples of a task that its Fisher is taken from (paper)
+    samples: int = setting(
+        default=200, least=1
+    )  # examples of a task that its Fisher is taken from (paper)
 
     weighted = Buffer(like="params")  # sum_k F_k theta_k (paper)
 

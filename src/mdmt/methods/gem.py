@@ -16,13 +16,14 @@ PIECE = 2**13  # columns whose copy in double precision stays in the cache
 
 
 class GEM(Method):
-    """Gradient episodic memory: the vector nearest to g that makes no obtuse angle with any past task's gradient.
+    """Gradient episodic memory: the vector nearest to g that makes no obtuse angle with any past
+    task's gradient.
 
-    One gradient per past task, on all that the memory holds of it. The original keeps the last examples
-    of a task, whatever their classes (`--set policy=TaskRing`); here it shares the other methods' memory,
-    so many of each class. `margin` is the original's memory strength: the dual variables are at least
-    that, which pulls the update towards the past. Its program adds 1e-3 to the diagonal of the Gram
-    matrix, for its solver's sake; ours far less (see `solve`).
+    One gradient per past task, on all that the memory holds of it. The original keeps the last
+    examples of a task, whatever their classes (`--set policy=TaskRing`); here it shares the other
+    methods' memory, so many of each class. `margin` is the original's memory strength: the dual
+    variables are at least that, which pulls the update towards the past. Its program adds 1e-3 to
+    the diagonal of the Gram matrix, for its solver's sake; ours far less (see `solve`).
     """
 
     name, kind, source = "gem", "rehearsal", "Lopez-Paz and Ranzato, 2017"
@@ -35,7 +36,9 @@ class GEM(Method):
         every = self.grads(*past, batch)[1]
         rows, g = every[:-1], every[-1]
         products = (rows @ g).cpu()
-        if not bool((products < 0).any()) or not bool(products.isfinite().all()):  # what is not finite, `apply` finds
+        if not bool((products < 0).any()) or not bool(
+            products.isfinite().all()
+        ):  # what is not finite, `apply` finds
             return g
         gram = gram_matrix(every).cpu()  # the program is solved on the processor
         duals = solve(gram[:-1, :-1], gram[:-1, -1], self.margin)
@@ -43,7 +46,9 @@ class GEM(Method):
 
 
 def gram_matrix(rows: Tensor) -> Tensor:
-    """The products of rows with each other in double precision, piece by piece: whole, the copy would outweigh the rest."""
+    """The products of rows with each other in double precision, piece by piece: whole, the copy
+    would outweigh the rest.
+    """
     gram = rows.new_zeros(len(rows), len(rows), dtype=torch.float64)
     for piece in rows.split(PIECE, dim=1):
         exact = piece.double()
@@ -52,11 +57,13 @@ def gram_matrix(rows: Tensor) -> Tensor:
 
 
 def solve(gram: Tensor, products: Tensor, margin: float) -> Tensor:
-    """The v >= margin that minimises v' P v / 2 + q' v, for the Gram matrix P and the products q of its rows with g.
+    """The v >= margin that minimises v' P v / 2 + q' v, for the Gram matrix P and the products q of
+    its rows with g.
 
-    With w = v - margin this is a least-squares problem with w >= 0, for P = A'A from its eigenvectors. Rows count as of length
-    1, and DAMPING keeps w small where some of them nearly cancel: else rounding errors of P would make the update
-    longer than g + margin * (sum of rows), whose nearest vector it is.
+    With w = v - margin this is a least-squares problem with w >= 0, for P = A'A from its
+    eigenvectors. Rows count as of length 1, and DAMPING keeps w small where some of them nearly
+    cancel: else rounding errors of P would make the update longer than g + margin * (sum of rows),
+    whose nearest vector it is.
     """
     from scipy.optimize import nnls  # here, so that importing mdmt does not wait for it
 

@@ -14,8 +14,8 @@ from mdmt.tasks import Batch, Pool, Stream
 class Joint(Method):
     """Learn all tasks together, shuffled, once: what lifelong learning is measured against.
 
-    Every class competes in training; the task is given at test. Only A_T is defined. The original program left a fifth
-    of the images of tasks 2 to 17 out on Split CIFAR; that is not copied.
+    Every class competes in training; the task is given at test. Only A_T is defined. The original
+    program left a fifth of the images of tasks 2 to 17 out on Split CIFAR; that is not copied.
     """
 
     name, kind, source = "joint", "bound", "all data at once"
@@ -27,4 +27,6 @@ class Joint(Method):
     def loss(self, features: Tensor, batch: Batch) -> Tensor:
         """Cross entropy among the classes of all heads."""
         scores = self.model.scores(features)
-        return cross_domain_softmax(scores, batch.labels, self.heads(batch), self.model.head_of_class, reduction="none")
+        return cross_domain_softmax(
+            scores, batch.labels, self.heads(batch), self.model.head_of_class, reduction="none"
+        )

@@ -11,12 +11,13 @@ from mdmt.tasks import Batch
 
 
 class MAS(Anchored):
-    """Memory-aware synapses: importance is the mean of |d (sum of squared outputs of the own head) / d theta|.
+    """Memory-aware synapses: importance is the mean of |d (sum of squared outputs of the own head)
+    / d theta|.
 
-    Taken at the end of a task over its training data, in evaluation mode. reading `code` (default, the published numbers):
-    over mini-batches of 10, the sum inside the absolute value, and only the latest task's importance is kept. reading `paper`:
-    example by example, added over the tasks. On AWA the original read the outputs of the first task's head for every task;
-    that is not copied.
+    Taken at the end of a task over its training data, in evaluation mode. reading `code` (default,
+    the published numbers): over mini-batches of 10, the sum inside the absolute value, and only the
+    latest task's importance is kept. reading `paper`: example by example, added over the tasks. On
+    AWA the original read the outputs of the first task's head for every task; that is not copied.
     """
 
     name, source = "mas", "Aljundi et al., 2018"
@@ -36,4 +37,8 @@ class MAS(Anchored):
     def output_size(self, batch: Batch) -> torch.Tensor:
         """The sum of the squares of each sample's outputs on its own head."""
         own = self.model.head_of_class == self.heads(batch)[:, None]
-        return torch.where(own, self.model.scores(self.model.features(batch.inputs)), 0.0).square().sum()
+        return (
+            torch.where(own, self.model.scores(self.model.features(batch.inputs)), 0.0)
+            .square()
+            .sum()
+        )

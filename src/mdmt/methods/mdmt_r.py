@@ -33,23 +33,25 @@ READINGS = {
 class MDMTR(Rehearsal):
     """Old and new tasks trained in parallel and equally: g~ = g + g_ref + g_ED (Algorithm 1).
 
-    `reading` names what is not set otherwise. `code`, the default, is the released program: `released_angular_margin` and
-    L1 distillation, which give the published numbers on the Split benchmarks. `paper` is the printed equations: every seen
-    head competes (Eq. 7-8), MSE distillation (Eq. 9-10). `head="linear"` is the softmax without margins: Eq. 4-5 when
-    every seen head competes, the ordinary one when only the own head does. With one shared head there is no task margin.
+    `reading` names what is not set otherwise. `code`, the default, is the released program:
+    `released_angular_margin` and L1 distillation, which give the published numbers on the Split
+    benchmarks. `paper` is the printed equations: every seen head competes (Eq. 7-8), MSE
+    distillation (Eq. 9-10). `head="linear"` is the softmax without margins: Eq. 4-5 when every seen
+    head competes, the ordinary one when only the own head does. With one shared head there is no
+    task margin.
 
-    `code` leaves out two habits of the released program. On CUB and AWA it passes the memory through the
-    network a second time for the distillation: same weights and same batch, so the same features and
-    gradient, but batch norm's running averages move once more, and the memory makes up two thirds of the
-    statistics used at test instead of half. And at test its scores are the cosines of the own head with
-    zeros for every other class, so that an example whose own cosines are all negative counts as wrong;
-    here, as in the paper, the own head alone is asked. Neither is part of the method, and MNIST and CIFAR
-    had no second pass: one rule for all four.
+    `code` leaves out two habits of the released program. On CUB and AWA it passes the memory
+    through the network a second time for the distillation: same weights and same batch, so the same
+    features and gradient, but batch norm's running averages move once more, and the memory makes up
+    two thirds of the statistics used at test instead of half. And at test its scores are the
+    cosines of the own head with zeros for every other class, so that an example whose own cosines
+    are all negative counts as wrong; here, as in the paper, the own head alone is asked. Neither is
+    part of the method, and MNIST and CIFAR had no second pass: one rule for all four.
 
-    Two settings are not the paper's, and off unless given. `average` is the decay of a moving average of
-    the weights, with which the model answers and representations are stored; early in a task it is the
-    mean of the task's steps. `last_step` is the length of a task's last step as a share of its first; the
-    steps between shorten evenly.
+    Two settings are not the paper's, and off unless given. `average` is the decay of a moving
+    average of the weights, with which the model answers and representations are stored; early in a
+    task it is the mean of the task's steps. `last_step` is the length of a task's last step as a
+    share of its first; the steps between shorten evenly.
     """
 
     name, source = "mdmt-r", "Lyu et al., 2021"
@@ -69,7 +71,10 @@ class MDMTR(Rehearsal):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.competitors == "released" and self.head == "linear":
-            raise Mistake("MDMTR: competitors='released' is defined on cosines; with head='linear' use 'seen' or 'own'")
+            raise Mistake(
+                "MDMTR: competitors='released' is defined on cosines; with head='linear' use 'seen'"
+                " or 'own'"
+            )
         for name, part in (("competitors", self.head), ("distance", "distance")):
             if getattr(self, name) is None:
                 setattr(self, name, READINGS[self.reading][part])
@@ -77,7 +82,9 @@ class MDMTR(Rehearsal):
         self.stores_features = self.distance != "none"
 
     def gradient(self, batch: Batch) -> Tensor:
-        """The sum of three gradients: new task, memory, distillation; the memory goes first, as batch norm sees it."""
+        """The sum of three gradients: new task, memory, distillation; the memory goes first, as
+        batch norm sees it.
+        """
         reference = self.memory.sample(self.reference_batch)
         gradient = self.grad(batch)[1] if reference is None else self.grad(reference, batch)[1]
         if self.last_step != 1:
@@ -85,13 +92,17 @@ class MDMTR(Rehearsal):
         return gradient
 
     def begin_task(self) -> None:
-        """The average begins where the weights do; that of a new row of the head when a task claims it."""
+        """The average begins where the weights do; that of a new row of the head when a task claims
+        it.
+        """
         if not self.average:
             return
         *earlier, task = self.learner.tasks[: self.learner.current + 1]
         if not earlier:
             self.mean = self.model.flat.detach().clone()
-        new = sorted(set(task.rows.tolist()).difference(*(known.rows.tolist() for known in earlier)))
+        new = sorted(
+            set(task.rows.tolist()).difference(*(known.rows.tolist() for known in earlier))
+        )
         rows = send(torch.tensor(new, dtype=torch.int64), self.mean.device)
         mean = self.mean[-self.model.head.numel() :].view_as(self.model.head)
         mean.index_copy_(0, rows, self.model.head.detach().index_select(0, rows))
@@ -100,7 +111,8 @@ class MDMTR(Rehearsal):
     def step(self, batch: Batch) -> None:
         """As it was; the average follows, before the memory is written.
 
-        At first it is the mean of the task's own steps: a long one would not answer for a new task for a while.
+        At first it is the mean of the task's own steps: a long one would not answer for a new task
+        for a while.
         """
         super().step(batch)
         if self.average:
@@ -120,12 +132,16 @@ class MDMTR(Rehearsal):
             self.model.answering = self.mean
 
     def loss(self, features: Tensor, batch: Batch) -> Tensor:
-        """The margin loss of each sample and, where representations are stored with it, its distillation."""
+        """The margin loss of each sample and, where representations are stored with it, its
+        distillation.
+        """
         loss = self.margin_loss(self.model.scores(features), batch)
         if batch.features is None or self.distance == "none":
             return loss
         old = features[: len(batch.features)]
-        return _first_plus(loss, episodic_distillation(old, batch.features, self.distance, reduction="none"))
+        return _first_plus(
+            loss, episodic_distillation(old, batch.features, self.distance, reduction="none")
+        )
 
     def margin_loss(self, scores: Tensor, batch: Batch) -> Tensor:
         """The part of each sample's loss that looks at its scores."""
@@ -137,7 +153,9 @@ class MDMTR(Rehearsal):
                 scores, batch.labels, heads, owner, competitors=self.competitors, reduction="none"
             )
         if self._one_head:
-            return angular_margin(scores, batch.labels, margin=self.class_margin, scale=self.scale, reduction="none")
+            return angular_margin(
+                scores, batch.labels, margin=self.class_margin, scale=self.scale, reduction="none"
+            )
         margins = {
             "class_margin": self.class_margin,
             "task_margin": 0.0 if self.learner.heads.shared else self.task_margin,
@@ -145,11 +163,23 @@ class MDMTR(Rehearsal):
         }
         if self.competitors == "released":
             return released_angular_margin(
-                scores, batch.labels, heads, owner,
-                current=self.learner.current, outputs=self.model.outputs, reduction="none", **margins,
-            )  # fmt: skip
+                scores,
+                batch.labels,
+                heads,
+                owner,
+                current=self.learner.current,
+                outputs=self.model.outputs,
+                reduction="none",
+                **margins,
+            )
         return two_level_angular_margin(
-            scores, batch.labels, heads, owner, competitors=self.competitors, reduction="none", **margins
+            scores,
+            batch.labels,
+            heads,
+            owner,
+            competitors=self.competitors,
+            reduction="none",
+            **margins,
         )
 
     @property
@@ -160,12 +190,18 @@ class MDMTR(Rehearsal):
     @property
     def slopes_are_formulas(self) -> bool:
         """Where one head has all rows."""
-        return self.head == "cosine" and self._one_head and type(self).margin_loss is MDMTR.margin_loss
+        return (
+            self.head == "cosine" and self._one_head and type(self).margin_loss is MDMTR.margin_loss
+        )
 
     def slopes(self, features: Tensor, scores: Tensor, batch: Batch, weights: Tensor) -> Slopes:
-        """By hand where one head has all rows; elsewhere autograd finds those of the margins, in the scores alone."""
+        """By hand where one head has all rows; elsewhere autograd finds those of the margins, in
+        the scores alone.
+        """
         if self.slopes_are_formulas:
-            found = angular_margin_slopes(scores, batch.labels, weights, margin=self.class_margin, scale=self.scale)
+            found = angular_margin_slopes(
+                scores, batch.labels, weights, margin=self.class_margin, scale=self.scale
+            )
         else:
             with torch.enable_grad():
                 leaf = scores.detach().requires_grad_()
@@ -175,15 +211,23 @@ class MDMTR(Rehearsal):
         if batch.features is None or self.distance == "none":
             return found
         old = len(batch.features)
-        moved, of_features = episodic_distillation_slopes(features[:old], batch.features, weights[:old], self.distance)
+        moved, of_features = episodic_distillation_slopes(
+            features[:old], batch.features, weights[:old], self.distance
+        )
         return Slopes(_first_plus(found.losses, moved), found.of_scores, of_features)
 
     @property
     def _one_head(self) -> bool:
         """Whether one head has all rows: no task margin, and nothing to leave out."""
-        return self.learner.heads.shared and self.model.undivided and self.model.outputs == len(self.model.head)
+        return (
+            self.learner.heads.shared
+            and self.model.undivided
+            and self.model.outputs == len(self.model.head)
+        )
 
 
 def _first_plus(losses: Tensor, more: Tensor) -> Tensor:
     """Something more for the first samples, those of the memory."""
-    return losses + (more if len(more) == len(losses) else functional.pad(more, (0, len(losses) - len(more))))
+    return losses + (
+        more if len(more) == len(losses) else functional.pad(more, (0, len(losses) - len(more)))
+    )

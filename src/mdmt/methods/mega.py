@@ -12,12 +12,14 @@ from mdmt.tasks import Batch
 
 
 class MEGA(Rehearsal):
-    """Turns g towards the memory's gradient, the more the larger the memory's loss is; the length of g is kept.
+    """Turns g towards the memory's gradient, the more the larger the memory's loss is; the length
+    of g is kept.
 
-    The angle to g maximises loss cos(angle) + loss_ref cos(phi - angle) on [0, pi/2], where phi is the angle between the
-    gradients. The original climbs to it from three random starts; here it is computed. form `II` is that, `I` is
-    g + loss_ref / loss * g_ref. reading `code` (default, the published numbers) has no threshold; reading `paper` follows the
-    memory alone once the new loss is `threshold` or less.
+    The angle to g maximises loss cos(angle) + loss_ref cos(phi - angle) on [0, pi/2], where phi is
+    the angle between the gradients. The original climbs to it from three random starts; here it is
+    computed. form `II` is that, `I` is g + loss_ref / loss * g_ref. reading `code` (default, the
+    published numbers) has no threshold; reading `paper` follows the memory alone once the new loss
+    is `threshold` or less.
     """
 
     name, source = "mega", "Guo et al., 2020"
@@ -32,10 +34,16 @@ class MEGA(Rehearsal):
             return self.grad(batch)[1]
         (loss_ref, loss), rows = self.grads(reference, batch)
         r, g = rows.unbind()
-        balanced = g + r * (loss_ref / loss.clamp_min(TINY)) if self.form == "I" else turned(g, r, loss, loss_ref)
+        balanced = (
+            g + r * (loss_ref / loss.clamp_min(TINY))
+            if self.form == "I"
+            else turned(g, r, loss, loss_ref)
+        )
         if self.reading == "code":
             return balanced
-        return torch.where(loss <= self.threshold, r, balanced)  # chosen on the device, which nobody waits for
+        return torch.where(
+            loss <= self.threshold, r, balanced
+        )  # chosen on the device, which nobody waits for
 
 
 def turned(g: Tensor, r: Tensor, loss: Tensor, loss_ref: Tensor) -> Tensor:

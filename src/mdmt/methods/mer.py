@@ -13,17 +13,20 @@ from mdmt.tasks import Batch
 
 
 class MER(Method):
-    """Learns to align gradients: single-example steps inside, two interpolations outside (Algorithm 1 of its paper).
+    """Learns to align gradients: single-example steps inside, two interpolations outside (Algorithm
+    1 of its paper).
 
-    For each new example: `batches` times, the example and `replay` others from the reservoir are visited one by one with
-    plain steps, and theta <- start + beta (theta - start); after all of them theta <- first + gamma (theta - first). With
-    mini-batches of one, as in the paper and in the presets, the memory has every example before the next one comes.
-    As in the original program theta is the whole state of the network, batch-norm statistics with the weights.
+    For each new example: `batches` times, the example and `replay` others from the reservoir are
+    visited one by one with plain steps, and theta <- start + beta (theta - start); after all of
+    them theta <- first + gamma (theta - first). With mini-batches of one, as in the paper and in
+    the presets, the memory has every example before the next one comes. As in the original program
+    theta is the whole state of the network, batch-norm statistics with the weights.
 
-    The original was published for networks without batch norm, which single examples do not suit: in
-    training each image is normalised by its own mean and variance, at test by those of many images. Two
-    tasks of split-digits (seed 1234) end at 89.0 %, and at 96.5 % where test images, too, are normalised
-    one by one: in such a table MER's row stands low for this reason, not because it forgets more.
+    The original was published for networks without batch norm, which single examples do not suit:
+    in training each image is normalised by its own mean and variance, at test by those of many
+    images. Two tasks of split-digits (seed 1234) end at 89.0 %, and at 96.5 % where test images,
+    too, are normalised one by one: in such a table MER's row stands low for this reason, not
+    because it forgets more.
     """
 
     name, kind, source = "mer", "rehearsal", "Riemer et al., 2019"
@@ -45,7 +48,9 @@ class MER(Method):
                 *earlier, last = self.visits(new)
                 for example in earlier:
                     self.visit(example)
-                self.learner.apply(self.grad(last)[1])  # which also checks that the losses of all were finite
+                self.learner.apply(
+                    self.grad(last)[1]
+                )  # which also checks that the losses of all were finite
                 self.interpolate(start, self.beta)
             self.interpolate(first, self.gamma)
 
@@ -58,7 +63,9 @@ class MER(Method):
         return [Batch(*example) for example in zip(*columns, strict=True)] + [new]
 
     def visit(self, example: Batch) -> None:
-        """A step for one example; without its gradient in full where the network goes back by hand."""
+        """A step for one example; without its gradient in full where the network goes back by
+        hand.
+        """
         length = self.learner.plain_step
         if not (self.model.by_hand and self.has_slopes and length) or ranks.size() > 1:
             self.learner.apply(self.grad(example)[1])
@@ -69,7 +76,9 @@ class MER(Method):
 
     def live_state(self) -> list[Tensor]:
         """The weights and, where the network has them, batch-norm statistics."""
-        statistics = [buffer for buffer in self.model.backbone.buffers() if buffer.is_floating_point()]
+        statistics = [
+            buffer for buffer in self.model.backbone.buffers() if buffer.is_floating_point()
+        ]
         return [self.model.flat.data, *statistics]
 
     def copy_of_state(self) -> list[Tensor]:

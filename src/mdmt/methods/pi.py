@@ -9,7 +9,8 @@ from mdmt.methods.base import setting
 class PI(PathFollowing):
     """Path integral: Omega += relu(omega / (damping + (theta - anchor)^2)) when a task ends.
 
-    The penalty is strength * sum Omega (theta - anchor)^2, not normalised, as in the programs behind the published numbers.
+    The penalty is strength * sum Omega (theta - anchor)^2, not normalised, as in the programs
+    behind the published numbers.
     """
 
     name, source = "pi", "Zenke et al., 2017"

@@ -14,13 +14,15 @@ from mdmt.tasks import Batch
 
 
 class RWalk(PathFollowing, RunningFisher):
-    """Riemannian walk: strength * sum (F + score) (theta - anchor)^2, both scaled to [0, 1] over the network.
+    """Riemannian walk: strength * sum (F + score) (theta - anchor)^2, both scaled to [0, 1] over
+    the network.
 
-    Every `window` steps s += relu(omega / (damping + F (theta - theta a window ago)^2)), then F is folded; within a task its
-    squares go on adding up, as in the original. As there, both come before the step whose number the window divides. When
-    a task ends the score takes s in, which counts twice after the first task. reading `code` (default, the published
-    numbers): score + (score + s) / 2; reading `paper`: (score + s) / 2. The original did nothing in tasks shorter than a
-    window; here such a task is one window.
+    Every `window` steps s += relu(omega / (damping + F (theta - theta a window ago)^2)), then F is
+    folded; within a task its squares go on adding up, as in the original. As there, both come
+    before the step whose number the window divides. When a task ends the score takes s in, which
+    counts twice after the first task. reading `code` (default, the published numbers): score +
+    (score + s) / 2; reading `paper`: (score + s) / 2. The original did nothing in tasks shorter
+    than a window; here such a task is one window.
     """
 
     name, source = "rwalk", "Chaudhry et al., 2018"

@@ -1,8 +1,9 @@
 """One pass of several batches through the network, and the way back by hand.
 
-For networks that know their own way back (`Model.by_hand`) and look at each sample by itself, so that it does not matter which
-other samples pass with it. The products of the backward pass go straight into the one flat gradient, or into a row of gradients
-for each batch. Where the method knows the slopes of its loss, autograd is not asked at all, else for head and loss alone: for a
+For networks that know their own way back (`Model.by_hand`) and look at each sample by itself, so
+that it does not matter which other samples pass with it. The products of the backward pass go
+straight into the one flat gradient, or into a row of gradients for each batch. Where the method
+knows the slopes of its loss, autograd is not asked at all, else for head and loss alone: for a
 mini-batch of ten it takes longer than the products.
 """
 
@@ -22,7 +23,9 @@ Line = Sequence[Tensor | None]  # where the gradient of each weight goes; None: 
 
 
 class Pass:
-    """Batches of raw inputs, one after the other and of these sizes, on their way through the backbone."""
+    """Batches of raw inputs, one after the other and of these sizes, on their way through the
+    backbone.
+    """
 
     def __init__(self, model: Model, inputs: Tensor, sizes: Sequence[int]) -> None:
         self.model = model
@@ -31,13 +34,19 @@ class Pass:
         with torch.no_grad():
             self.features = model.features(inputs, self.tape)
 
-    def back(self, scores: Tensor, slopes: Slopes, lines: Sequence[Line]) -> tuple[list[Tensor], list[list[Tensor]]]:
-        """The mean loss of each batch, and the gradient of each, or of their sum where there is but one line."""
+    def back(
+        self, scores: Tensor, slopes: Slopes, lines: Sequence[Line]
+    ) -> tuple[list[Tensor], list[list[Tensor]]]:
+        """The mean loss of each batch, and the gradient of each, or of their sum where there is but
+        one line.
+        """
         groups = self._groups(len(lines))
         with torch.no_grad():
             through = through_cosines if self.model.cosine else through_linear
             places = [line[-1] for line in lines]
-            of_features, heads = through(self.model.head, self.features, scores, slopes.of_scores, groups, places)
+            of_features, heads = through(
+                self.model.head, self.features, scores, slopes.of_scores, groups, places
+            )
             if slopes.of_features is not None:
                 of_features[: len(slopes.of_features)] += slopes.of_features
             layers = self._pull_back(of_features, groups, [line[:-1] for line in lines])
@@ -48,24 +57,32 @@ class Pass:
         """The features of each batch, for a loss of its own that autograd follows."""
         return [part.requires_grad_() for part in self.features.split(list(self.sizes))]
 
-    def back_from(self, losses: Sequence[Tensor], parts: Sequence[Tensor], lines: Sequence[Sequence[Tensor]]) -> None:
+    def back_from(
+        self, losses: Sequence[Tensor], parts: Sequence[Tensor], lines: Sequence[Sequence[Tensor]]
+    ) -> None:
         """As `back`, from the loss of each of the parts, by autograd as far as the features."""
         whole = [torch.stack(list(losses)).sum()] if len(lines) < len(losses) else losses
         of_features: list[Tensor] = []
         for loss, line in zip(whole, lines, strict=True):
             leaves = parts if len(lines) < len(losses) else [parts[len(of_features)]]
-            *found, of_head = torch.autograd.grad(loss, [*leaves, self.model.head], materialize_grads=True)
+            *found, of_head = torch.autograd.grad(
+                loss, [*leaves, self.model.head], materialize_grads=True
+            )
             of_features += found
             with torch.no_grad():
                 line[-1].copy_(of_head)
         with torch.no_grad():
-            self._pull_back(joined(of_features), self._groups(len(lines)), [line[:-1] for line in lines])
+            self._pull_back(
+                joined(of_features), self._groups(len(lines)), [line[:-1] for line in lines]
+            )
 
     def _groups(self, lines: int) -> Sequence[int]:
         """How many samples share a gradient."""
         return self.sizes if lines == len(self.sizes) else [len(self.features)]
 
-    def _pull_back(self, of_features: Tensor, sizes: Sequence[int], layers: Sequence[Line]) -> list[list[Tensor]]:
+    def _pull_back(
+        self, of_features: Tensor, sizes: Sequence[int], layers: Sequence[Line]
+    ) -> list[list[Tensor]]:
         if self.model.divides(len(of_features)):  # the tape is that of the own part
             of_features = divided.own_rows(of_features)
             sizes = divided.own_sizes(sizes)
@@ -78,13 +95,20 @@ def through_linear(
     """From the slopes in W x + b to those in the features, and to the head's, group by group."""
     heads = [
         torch.cat([torch.mm(of_scores.T, x), of_scores.sum(0)[:, None]], 1, out=place)
-        for place, of_scores, x in zip(into, apart(slopes, groups), apart(features, groups), strict=True)
+        for place, of_scores, x in zip(
+            into, apart(slopes, groups), apart(features, groups), strict=True
+        )
     ]
     return slopes @ head[:, :-1], heads
 
 
 def through_cosines(
-    head: Tensor, features: Tensor, cosines: Tensor, slopes: Tensor, groups: Sequence[int], into: Line
+    head: Tensor,
+    features: Tensor,
+    cosines: Tensor,
+    slopes: Tensor,
+    groups: Sequence[int],
+    into: Line,
 ) -> tuple[Tensor, list[Tensor]]:
     """The same for cosines: d cos(x, w) / dx = (w / |w| - cos x / |x|) / |x|, and likewise in w."""
     weight = head[:, :-1]
@@ -94,14 +118,22 @@ def through_cosines(
     heads = []
     columns = (apart(products, groups), apart(features, groups), apart(along, groups))
     for place, of_product, x, part in zip(into, *columns, strict=True):
-        found = torch.mm(of_product.T, x).addcmul_(weight, part.sum(0)[:, None] / of_w.square(), value=-1)
+        found = torch.mm(of_product.T, x).addcmul_(
+            weight, part.sum(0)[:, None] / of_w.square(), value=-1
+        )
         heads.append(torch.cat([found, torch.zeros_like(of_w)], 1, out=place))
-    of_features = torch.mm(products, weight).addcmul_(features, along.sum(1, keepdim=True) / of_x.square(), value=-1)
+    of_features = torch.mm(products, weight).addcmul_(
+        features, along.sum(1, keepdim=True) / of_x.square(), value=-1
+    )
     return of_features, heads
 
 
-def descend(model: Model, inputs: Tensor, find: Callable[[Tensor, Tensor], Slopes], length: float) -> Tensor:
-    """A plain step against the gradient of a single sample's loss, whose slopes `find` gives; and that loss."""
+def descend(
+    model: Model, inputs: Tensor, find: Callable[[Tensor, Tensor], Slopes], length: float
+) -> Tensor:
+    """A plain step against the gradient of a single sample's loss, whose slopes `find` gives; and
+    that loss.
+    """
     with torch.no_grad():
         sample = Pass(model, inputs, (1,))
         scores = model.scores(sample.features)
@@ -116,8 +148,12 @@ def descend(model: Model, inputs: Tensor, find: Callable[[Tensor, Tensor], Slope
 
 @lru_cache(maxsize=64)
 def sample_weights(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """What each sample counts where every batch counts 1: one over the size of its own; as a column."""
-    return torch.cat([torch.full((size, 1), 1 / size, dtype=dtype, device=device) for size in sizes])
+    """What each sample counts where every batch counts 1: one over the size of its own; as a
+    column.
+    """
+    return torch.cat(
+        [torch.full((size, 1), 1 / size, dtype=dtype, device=device) for size in sizes]
+    )
 
 
 def apart(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:

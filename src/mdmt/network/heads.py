@@ -17,7 +17,9 @@ from mdmt.tasks import Batch, HeadKind, Task
 
 @dataclass
 class LearnedTask:
-    """A task the learner knows: its name, its classes and the rows of the head that stand for them."""
+    """A task the learner knows: its name, its classes and the rows of the head that stand for
+    them.
+    """
 
     name: str
     classes: tuple[Hashable, ...]
@@ -27,7 +29,9 @@ class LearnedTask:
 class Heads:
     """One head that all tasks share, or one per task; all of them are rows of one matrix."""
 
-    def __init__(self, kind: HeadKind | None, outputs: int = 0, device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self, kind: HeadKind | None, outputs: int = 0, device: str | torch.device = "cpu"
+    ) -> None:
         if kind not in (None, "shared", "per-task"):
             raise Mistake(f"heads={kind!r}: must be 'shared' or 'per-task'")
         self.kind = kind  # None: not decided yet
@@ -83,12 +87,16 @@ class Heads:
         return self._numbers[name]
 
     def batch(self, task: Task, index: Tensor) -> Batch:
-        """Some of a task's training examples as a batch; in a pool, indices run through its tasks in order."""
+        """Some of a task's training examples as a batch; in a pool, indices run through its tasks
+        in order.
+        """
         pieces = []
         start = 0
         for part in task.parts:
             end = start + len(part.train)
-            inside = index if len(task.parts) == 1 else index[(index >= start) & (index < end)] - start
+            inside = (
+                index if len(task.parts) == 1 else index[(index >= start) & (index < end)] - start
+            )
             start = end
             if len(inside):
                 number = self.number(part.name)
@@ -106,12 +114,17 @@ class Heads:
 
     def class_names(self, rows: Tensor) -> list[Hashable]:
         """The class that each row stands for."""
-        name = {row: c for t in self.tasks for c, row in zip(t.classes, t.rows.tolist(), strict=True)}
+        name = {
+            row: c for t in self.tasks for c, row in zip(t.classes, t.rows.tolist(), strict=True)
+        }
         return [name[row] for row in rows.tolist()]
 
     def state(self) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
         """Names, classes and rows of the tasks; no tensors."""
-        return {}, [{"name": t.name, "classes": list(t.classes), "rows": t.rows.tolist()} for t in self.tasks]
+        return {}, [
+            {"name": t.name, "classes": list(t.classes), "rows": t.rows.tolist()}
+            for t in self.tasks
+        ]
 
     def load_state(self, _: dict[str, Tensor], tasks: list[dict[str, Any]]) -> None:
         """Take over what `state` gave."""
@@ -126,4 +139,6 @@ class Heads:
         """The row of each class of a shared head; none where every task has its own."""
         if not self.shared:
             return {}
-        return {c: row for t in self.tasks for c, row in zip(t.classes, t.rows.tolist(), strict=True)}
+        return {
+            c: row for t in self.tasks for c, row in zip(t.classes, t.rows.tolist(), strict=True)
+        }

@@ -1,9 +1,10 @@
 """A batch that passes through the network in parts, one on each rank.
 
-Every rank has the whole batch. It passes its own part through the backbone and gets the features of all parts, so that head and
-loss see the whole batch: a loss may look at any sample it likes. On the way back the gradient in a rank's own features counts
-as often as there are ranks; the mean over the ranks (`ranks.mean_`) is then the gradient of the whole, and what all ranks
-computed alike, such as that of the head, is its own mean.
+Every rank has the whole batch. It passes its own part through the backbone and gets the features of
+all parts, so that head and loss see the whole batch: a loss may look at any sample it likes. On the
+way back the gradient in a rank's own features counts as often as there are ranks; the mean over the
+ranks (`ranks.mean_`) is then the gradient of the whole, and what all ranks computed alike, such as
+that of the head, is its own mean.
 
 A batch of fewer samples than ranks is passed by each of them as it is.
 """
@@ -32,7 +33,9 @@ def share(count: int, rank: int | None = None) -> slice:
 
 
 def own_sizes(sizes: Sequence[int]) -> list[int]:
-    """How many samples of each group, one group after the other, are in the own share of all of them."""
+    """How many samples of each group, one group after the other, are in the own share of all of
+    them.
+    """
     own = share(sum(sizes))
     begin = 0
     overlaps = []
@@ -89,30 +92,40 @@ def is_passing() -> bool:
 
 
 def normalise(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """A part of a batch normalised by the mean and the biased variance of the whole batch; and these two."""
+    """A part of a batch normalised by the mean and the biased variance of the whole batch; and
+    these two.
+    """
     result: tuple[Tensor, Tensor, Tensor] = _Normalise.apply(x, weight, bias, eps)  # type: ignore[no-untyped-call]
     return result
 
 
 @lru_cache(maxsize=64)
 def _shares(count: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The share of each rank in so many samples, as a column; kept, so that no step waits for a copy to the device."""
+    """The share of each rank in so many samples, as a column; kept, so that no step waits for a
+    copy to the device.
+    """
     parts = [share(count, rank) for rank in range(size)]
-    return torch.tensor([[(part.stop - part.start) / count] for part in parts], dtype=dtype, device=device)
+    return torch.tensor(
+        [[(part.stop - part.start) / count] for part in parts], dtype=dtype, device=device
+    )
 
 
 class _Normalise(torch.autograd.Function):
     """Batch norm over the ranks; torch's own such layer does not run on a processor."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
         mean, variance = torch.batch_norm_update_stats(x.to(weight.dtype), None, None, 0.0)
         of_ranks = mean.new_zeros(ranks.size(), 2, len(mean))
         of_ranks[ranks.rank()] = torch.stack([mean, variance])
         means, variances = ranks.sum_(of_ranks).unbind(1)
         shares = _shares(_passing, ranks.size(), mean.dtype, mean.device)
         mean = (shares * means).sum(0)
-        variance = (shares * (variances + (means - mean).square())).sum(0)  # no difference of large numbers
+        variance = (shares * (variances + (means - mean).square())).sum(
+            0
+        )  # no difference of large numbers
         ctx.save_for_backward(x, weight, mean, variance)
         ctx.mark_non_differentiable(mean, variance)
         ctx.eps = eps
@@ -133,9 +146,12 @@ class _Normalise(torch.autograd.Function):
         _, of_weight, of_bias = _batch_norm_backward(of_out, x, weight, *fixed, [False, True, True])
         by_weight, by_bias = ranks.sum_(torch.stack([of_weight, of_bias])) / ctx.count
         slope = weight * (variance + ctx.eps).rsqrt()
-        # slope * (of_out - by_bias - x normalised * by_weight), by torch's quickest kernel for a channel's factor and shift
+        # slope * (of_out - by_bias - x normalised * by_weight), by torch's quickest kernel for a
+        # channel's factor and shift
         nothing = torch.zeros_like(mean)
-        of_x = functional.batch_norm(of_out, nothing, torch.ones_like(mean), slope, -slope * by_bias, eps=0.0)
+        of_x = functional.batch_norm(
+            of_out, nothing, torch.ones_like(mean), slope, -slope * by_bias, eps=0.0
+        )
         of_x += functional.batch_norm(x, mean, variance, -slope * by_weight, nothing, eps=ctx.eps)
         return of_x, of_weight, of_bias, None
 
@@ -144,13 +160,17 @@ class _Normalise(torch.autograd.Function):
 
 
 def takes_parts(backbone: nn.Module, example: Tensor) -> bool:
-    """Whether a network in training looks at each sample by itself and draws nothing: then its batches can be divided.
+    """Whether a network in training looks at each sample by itself and draws nothing: then its
+    batches can be divided.
 
-    It is tried on two inputs, together and one by one; its statistics and the random state are as before.
+    It is tried on two inputs, together and one by one; its statistics and the random state are as
+    before.
     """
     kind = example.device.type
     generator = torch if kind == "cpu" else torch.get_device_module(kind)
-    inputs = torch.rand(2, *example.shape[1:], generator=torch.Generator().manual_seed(0)).to(example.device)
+    inputs = torch.rand(2, *example.shape[1:], generator=torch.Generator().manual_seed(0)).to(
+        example.device
+    )
     before = [buffer.clone() for buffer in backbone.buffers()]
     random = generator.get_rng_state()
     backbone.train()

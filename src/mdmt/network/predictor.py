@@ -42,11 +42,16 @@ def columns(heads: Heads, task: str | None) -> list[Column]:
     """The classes that compete, in the order they were learned: those of a task, or all."""
     if task is not None:
         learned = heads.tasks[heads.number(task)]
-        return [Column(task, c, row) for c, row in zip(learned.classes, learned.rows.tolist(), strict=True)]
+        return [
+            Column(task, c, row)
+            for c, row in zip(learned.classes, learned.rows.tolist(), strict=True)
+        ]
     by_row: dict[int, Column] = {}
     for learned in heads.tasks:
         for label, row in zip(learned.classes, learned.rows.tolist(), strict=True):
-            owner = None if row in by_row else learned.name  # a class of one head that several tasks share
+            owner = (
+                None if row in by_row else learned.name
+            )  # a class of one head that several tasks share
             by_row[row] = Column(owner, label, row)
     return list(by_row.values())
 
@@ -78,7 +83,9 @@ class Predictor(ABC):
         """The network."""
 
     def predict(self, x: Any, task: str | None = None) -> list[Hashable]:
-        """The class of each input: among those of a task, or, without one, among all that were learned."""
+        """The class of each input: among those of a task, or, without one, among all that were
+        learned.
+        """
         model = self.model
         with model.evaluating():
             features = self.features(x)
@@ -90,7 +97,8 @@ class Predictor(ABC):
     def predict_proba(self, x: Any, task: str | None = None) -> NDArray[np.float32]:
         """How probable each class is for each input, a column for each of `classes(task)`.
 
-        It is the softmax over what the classes are chosen by: an order of confidence, not a calibrated frequency.
+        It is the softmax over what the classes are chosen by: an order of confidence, not a
+        calibrated frequency.
         """
         with self.model.evaluating():
             shares = self._probabilities(x, columns(self.heads, task))

@@ -11,8 +11,9 @@ from typing import Any
 def published(benchmark: str, method: str) -> dict[str, Any] | None:
     """A row of Table 1, or None: each metric as mean and std (A_T as a fraction), and its source.
 
-    A cell that Table 1 leaves blank and the public notebooks have carries `"source": "notebook"`. A row
-    with a `note` is not what it seems to be: in the metrics that `note_on` lists, or in all of them.
+    A cell that Table 1 leaves blank and the public notebooks have carries `"source": "notebook"`. A
+    row with a `note` is not what it seems to be: in the metrics that `note_on` lists, or in all of
+    them.
 
     >>> published("split-cifar", "mdmt-r")["A_T"]
     {'mean': 0.692, 'std': 0.016}
@@ -26,8 +27,8 @@ def published(benchmark: str, method: str) -> dict[str, Any] | None:
 def settings(benchmark: str, method: str, reading: str | None = None) -> dict[str, Any]:
     """The settings behind a row of Table 1, in one of the two readings of the paper.
 
-    EWC, MAS and RWalk have none in reading `paper`: the strengths of their penalties were chosen for the
-    programs' form of them, which is on another scale.
+    EWC, MAS and RWalk have none in reading `paper`: the strengths of their penalties were chosen
+    for the programs' form of them, which is on another scale.
 
     >>> settings("split-cifar", "mdmt-r", "paper")["arguments"]["distance"]
     'mse'

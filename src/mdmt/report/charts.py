@@ -52,7 +52,10 @@ class Chart:
         values = [f"{line.label} {line.y[k]:.{self.digits}f}" for line, k in last]
         where = f" at the last {self.x_label} ({last[0][0].x[last[0][1]]:g})"
         if self.points:
-            values = [f"{text} at {measured(line.x[k])}" for text, (line, k) in zip(values, last, strict=True)]
+            values = [
+                f"{text} at {measured(line.x[k])}"
+                for text, (line, k) in zip(values, last, strict=True)
+            ]
             where = ""
         return f"{self.y_label}{where}, highest first: {'; '.join(values)}."
 
@@ -98,7 +101,8 @@ def trend(study: Study) -> Chart:
         TASKS_LEARNED,
         "average accuracy A_t (%)",
         over_seeds(study, np.array(numbers, dtype=float), averages, 100),
-        f"A_t is the mean accuracy over tasks 1 to t after learning task t. Higher is better. {band_note(study)}",
+        "A_t is the mean accuracy over tasks 1 to t after learning task t. Higher is better."
+        f" {band_note(study)}",
     )
 
 
@@ -115,8 +119,8 @@ def learning_speed(study: Study) -> Chart:
         "mini-batches b of a new task, ten examples each",
         "learning curve area LCA_b",
         over_seeds(study, np.arange(BETA + 1.0), areas),
-        "LCA_b is the area under the mean accuracy on a task after its first b mini-batches of ten. "
-        f"Higher is faster. {band_note(study)}",
+        "LCA_b is the area under the mean accuracy on a task after its first b mini-batches of"
+        f" ten. Higher is faster. {band_note(study)}",
         digits=3,
     )
 
@@ -141,9 +145,9 @@ def forgetting(study: Study) -> Chart | None:
         "task",
         "accuracy lost (percentage points)",
         over_seeds(study, x, lambda run: accuracy_loss(run.accuracy), 100),
-        "The best accuracy a task had before the last task was learned, less its accuracy at the end; "
-        "the mean over tasks is F_T. Lower is better; below zero, later tasks helped it. "
-        f"{band_note(study)}",
+        "The best accuracy a task had before the last task was learned, less its accuracy at the"
+        " end; the mean over tasks is F_T. Lower is better; below zero, later tasks helped it."
+        f" {band_note(study)}",
     )
 
 
@@ -167,9 +171,9 @@ def drift(study: Study) -> Chart | None:
         TASKS_LEARNED,
         "mean drift (1 - cosine)",
         over_seeds(study, x, lambda run: mean_drift(run.drift)),
-        "1 - cosine between the features of an example now and right after its task was learned, on a "
-        "fixed sample, mean over the earlier tasks. This domain shift is what MDMT-R is made against. "
-        f"Lower is better. {band_note(study)}",
+        "1 - cosine between the features of an example now and right after its task was learned,"
+        " on a fixed sample, mean over the earlier tasks. This domain shift is what MDMT-R is made"
+        f" against. Lower is better. {band_note(study)}",
         digits=3,
     )
 
@@ -191,7 +195,9 @@ def cost_in_memory(study: Study) -> Chart:
     )  # fmt: skip
 
 
-def _cost(study: Study, name: str, title: str, x_label: str, cost: Callable[[Run], float], meaning: str) -> Chart:
+def _cost(
+    study: Study, name: str, title: str, x_label: str, cost: Callable[[Run], float], meaning: str
+) -> Chart:
     series = []
     for entry in study.entries:
         x = np.array([cost(run) for run in entry.runs])

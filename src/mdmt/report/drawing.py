@@ -70,7 +70,9 @@ def draw(chart: Chart, styles: dict[str, Style], *, standalone: bool = False) ->
         if standalone:
             axes.set_title(chart.title, loc="left", fontweight="bold", fontsize=11)
             handles = [_handle(styles[series.label], chart.points) for series in chart.series]
-            figure.legend(handles, labels, loc="outside right upper" if beside else "outside lower left")
+            figure.legend(
+                handles, labels, loc="outside right upper" if beside else "outside lower left"
+            )
     return figure
 
 
@@ -92,9 +94,13 @@ def _draw_series(axes: Axes, chart: Chart, number: int, style: Style) -> None:
     finite = np.isfinite(series.y)
     x, y, low, high = (values[finite] for values in (series.x, series.y, series.low, series.high))
     (line,) = axes.plot(
-        x, y, color=style.colour, linestyle="none" if chart.points else style.line, marker=style.marker,
+        x,
+        y,
+        color=style.colour,
+        linestyle="none" if chart.points else style.line,
+        marker=style.marker,
         markeredgewidth=_edge(style),
-    )  # fmt: skip
+    )
     line.set_gid(f"series-{number}")
     if chart.points or len(x) == 1:
         bars = axes.vlines(x, low, high, color=style.colour, linewidth=1.2)
@@ -116,7 +122,9 @@ def symbol(style: Style, name: str) -> str:
         axes.lines[0].set_data([0, 0.5, 1], [0.5, 0.5, 0.5])
         axes.lines[0].set_markevery([1])
         axes.set(xlim=(0, 1), ylim=(0, 1))
-    return inline(figure, name).replace("<svg", f'<symbol id="{name}"').replace("</svg>", "</symbol>")
+    return (
+        inline(figure, name).replace("<svg", f'<symbol id="{name}"').replace("</svg>", "</symbol>")
+    )
 
 
 def _handle(style: Style, points: bool) -> Line2D:
@@ -141,9 +149,11 @@ def plain(label: str) -> str:
 
 
 def group_names(clouds: Clouds) -> list[str]:
-    """The groups of all methods, by their tasks: one may lack some, as joint does, which has but its end.
+    """The groups of all methods, by their tasks: one may lack some, as joint does, which has but
+    its end.
 
-    >>> group_names({"joint": {"after task 3": []}, "van": {"after task 1": [], "after task 3": []}})
+    >>> both = {"after task 1": [], "after task 3": []}
+    >>> group_names({"joint": {"after task 3": []}, "van": both})
     ['after task 1', 'after task 3']
     """
     names = {name for groups in clouds.values() for name in groups}
@@ -151,7 +161,9 @@ def group_names(clouds: Clouds) -> list[str]:
 
 
 def scatter(groups: dict[str, Array], names: list[str]) -> Figure:
-    """One panel of Fig. 5 or 6, in the colours of the groups' places in `names`. The plane of t-SNE has no units."""
+    """One panel of Fig. 5 or 6, in the colours of the groups' places in `names`. The plane of t-SNE
+    has no units.
+    """
     with mpl.rc_context(RC):
         figure = Figure(figsize=(2.6, 2.4))
         _cloud(figure.add_axes((0.01, 0.01, 0.98, 0.98)), groups, names)
@@ -162,9 +174,14 @@ def _cloud(axes: Axes, groups: dict[str, Array], names: list[str]) -> None:
     for name, points in groups.items():
         number = names.index(name)
         marks = axes.scatter(
-            points[:, 0], points[:, 1], s=9, marker=TASK_MARKERS[number % 3], color=TASKS[number % 3],
-            alpha=0.8, linewidths=0,
-        )  # fmt: skip
+            points[:, 0],
+            points[:, 1],
+            s=9,
+            marker=TASK_MARKERS[number % 3],
+            color=TASKS[number % 3],
+            alpha=0.8,
+            linewidths=0,
+        )
         marks.set_gid(f"series-{number}")
     axes.set_xticks([])
     axes.set_yticks([])
@@ -179,7 +196,8 @@ def scatters(title: str, clouds: Clouds) -> Figure:
         for axes, groups in zip(panels, clouds.values(), strict=True):
             _cloud(axes, groups, names)
         handles = [
-            Line2D([], [], color=TASKS[i % 3], marker=TASK_MARKERS[i % 3], linestyle="none") for i in range(len(names))
+            Line2D([], [], color=TASKS[i % 3], marker=TASK_MARKERS[i % 3], linestyle="none")
+            for i in range(len(names))
         ]
         figure.legend(handles, names, loc="outside lower center", ncols=max(1, len(names)))
     return figure
@@ -221,7 +239,9 @@ def svg(figure: Figure) -> str:
     """As a file holds it, without a date."""
     text = io.StringIO()
     with mpl.rc_context(RC):
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+        figure.savefig(
+            text, format="svg", metadata={"Date": None, "Creator": None}, transparent=True
+        )
     return text.getvalue()
 
 
@@ -236,12 +256,14 @@ def png(figure: Figure) -> bytes:
 def inline(figure: Figure, name: str) -> str:
     """As the page holds it: its ids are unlike those of other charts, its colours are variables.
 
-    A series is marked `data-series`, so that a legend can point at it. Axes are as wide as their data,
-    so nothing needs to be cut off at them.
+    A series is marked `data-series`, so that a legend can point at it. Axes are as wide as their
+    data, so nothing needs to be cut off at them.
     """
     text = svg(figure)
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(
+        r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL
+    )
     text = re.sub(r'id="(series|spread)-(\d+)"', r'data-\1="\2"', text)
     text = re.sub(r"<clipPath.*?</clipPath>", "", text, flags=re.DOTALL)
     text = re.sub(r' clip-path="[^"]*"', "", text)
@@ -253,24 +275,42 @@ def inline(figure: Figure, name: str) -> str:
 
 def _numbered(text: str, name: str) -> str:
     """Without ids that nothing refers to; the others are numbers behind the name."""
-    used = {old: f"{name}-{number}" for number, old in enumerate(dict.fromkeys(re.findall(r'href="#([^"]*)"', text)))}
-    text = re.sub(r' id="([^"]*)"', lambda found: f' id="{used[found[1]]}"' if found[1] in used else "", text)
+    used = {
+        old: f"{name}-{number}"
+        for number, old in enumerate(dict.fromkeys(re.findall(r'href="#([^"]*)"', text)))
+    }
+    text = re.sub(
+        r' id="([^"]*)"', lambda found: f' id="{used[found[1]]}"' if found[1] in used else "", text
+    )
     return re.sub(r'href="#([^"]*)"', lambda found: f'href="#{used[found[1]]}"', text)
 
 
 def _short(text: str) -> str:
-    """The same picture in fewer letters: no more digits than are seen, no groups of nothing, a series as one path."""
+    """The same picture in fewer letters: no more digits than are seen, no groups of nothing, a
+    series as one path.
+    """
     text = re.sub(r"-?\d+\.\d{2,}", _seen, text)
     text = re.sub(r"(font-size: 10px|font-family: [^;]*|stroke-dashoffset: 0); ?", "", text)
     text = re.sub(r' transform="rotate\(-0 [^"]*"| xmlns[^" ]*"[^"]*"| version="[^"]*"', "", text)
-    text = re.sub(r'<svg width="[^"]*" height="[^"]*"', "<svg", text)  # as large as the page has room for
-    text = re.sub(r'<path d="[^"]*" style="fill: none"/>', "", text)  # the ground of a picture without one
+    text = re.sub(
+        r'<svg width="[^"]*" height="[^"]*"', "<svg", text
+    )  # as large as the page has room for
+    text = re.sub(
+        r'<path d="[^"]*" style="fill: none"/>', "", text
+    )  # the ground of a picture without one
     text = re.sub(r"<defs>\s*</defs>|<g/>", "", _ungrouped(text))
     text = re.sub(r"\s*\n\s*", "\n", text).strip()
     text = re.sub(r"\n(?=[Cz\"])|\n?L(?= )|(?<=[MC]) ", "", text)
-    text = re.sub(r'<use href="#([^"]*)"[^>]*?( style="[^"]*")/>(?:\n<use href="#\1"[^>]*\2/>)+', _corners, text)
+    text = re.sub(
+        r'<use href="#([^"]*)"[^>]*?( style="[^"]*")/>(?:\n<use href="#\1"[^>]*\2/>)+',
+        _corners,
+        text,
+    )
     mark = r"((?:<defs>\n[^\n]*\n</defs>\n)?<marker[^\n]*\n)"
-    line, marks = r'<path d="([^"]*)" style="([^"]*)"/>\n', r'<path d="\1" style="fill: none; (marker[^"]*)"/>'
+    line, marks = (
+        r'<path d="([^"]*)" style="([^"]*)"/>\n',
+        r'<path d="\1" style="fill: none; (marker[^"]*)"/>',
+    )
     return re.sub(line + mark + marks, r'\3<path d="\1" style="\2; \4"/>', text)
 
 
@@ -296,6 +336,9 @@ def _ungrouped(text: str) -> str:
 def _corners(uses: re.Match[str]) -> str:
     """Uses of one mark in one style, as a path that has the mark at each of its corners."""
     places = re.findall(r' x="([^"]*)" y="([^"]*)"', uses[0])
-    mark = f'<marker id="{uses[1]}m" markerUnits="userSpaceOnUse" overflow="visible"><use href="#{uses[1]}"{uses[2]}/></marker>'
+    mark = (
+        f'<marker id="{uses[1]}m" markerUnits="userSpaceOnUse" overflow="visible"><use'
+        f' href="#{uses[1]}"{uses[2]}/></marker>'
+    )
     corners = " ".join(f"{x} {y}" for x, y in places)
     return f'{mark}\n<path d="M{corners}" style="fill: none; marker: url(#{uses[1]}m)"/>'

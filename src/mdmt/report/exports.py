@@ -22,7 +22,10 @@ from mdmt.report.text import as_csv, as_latex
 from mdmt.runs.rows import Row, reference, with_differences
 from mdmt.system.files import write_file
 
-CLOUDS = {"fig5": "Features at the end (Fig. 5)", "fig6": "Features of task 1 along learning (Fig. 6)"}
+CLOUDS = {
+    "fig5": "Features at the end (Fig. 5)",
+    "fig6": "Features of task 1 along learning (Fig. 6)",
+}
 
 
 def write_all(studies: list[Figures], folder: Path) -> list[Path]:
@@ -48,7 +51,12 @@ def figure_names(figures: Figures) -> list[str]:
     """The figures that a study has."""
     clouds = [name for name, methods in figures.clouds.items() if methods]
     maps = {"fig3b": centre_matrices(figures.study), "drifts": drift_matrices(figures.study)}
-    return [*figures.charts, *clouds, *(name for name, methods in maps.items() if methods), "matrices"]
+    return [
+        *figures.charts,
+        *clouds,
+        *(name for name, methods in maps.items() if methods),
+        "matrices",
+    ]
 
 
 def write_figure(figures: Figures, name: str, look: dict[str, Style], folder: Path) -> list[Path]:

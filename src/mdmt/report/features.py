@@ -46,7 +46,9 @@ def degrees(cosines: Array) -> Array:
 
 
 def angles_to_own_centre(snapshots: Snapshots, after: int) -> Array:
-    """Fig. 3a: the angle between each feature of task 1 and the weights of its class, after a task."""
+    """Fig. 3a: the angle between each feature of task 1 and the weights of its class, after a
+    task.
+    """
     vectors, head = features(snapshots, 0, after), snapshots.get(f"head.0.{after}")
     if vectors is None or head is None or not {"labels.0", "head_of_class"} <= set(snapshots):
         return np.array([])
@@ -57,13 +59,17 @@ def angles_to_own_centre(snapshots: Snapshots, after: int) -> Array:
 
 
 def angles(study: Study) -> Chart | None:
-    """Fig. 3a of every method, over the samples of those of its seeds that have snapshots; None without any."""
+    """Fig. 3a of every method, over the samples of those of its seeds that have snapshots; None
+    without any.
+    """
     series = []
     for entry in study.entries:
         numbers: list[float] = []
         percentiles: list[Array] = []
         for after in range(study.tasks):
-            samples = [angles_to_own_centre(run.snapshots, after) for run in entry.runs if run.snapshots]
+            samples = [
+                angles_to_own_centre(run.snapshots, after) for run in entry.runs if run.snapshots
+            ]
             if samples and all(len(sample) for sample in samples):
                 numbers.append(after + 1.0)
                 percentiles.append(np.percentile(np.concatenate(samples), [10, 50, 90]))
@@ -78,9 +84,9 @@ def angles(study: Study) -> Chart | None:
         TASKS_LEARNED,
         "angle (degrees)",
         series,
-        "The median over a fixed sample of task 1's test examples. Smaller means tighter classes; a line "
-        "that rises shows features and weights drifting apart. Bands: the middle 80 % of the sample; "
-        "point at a name to see its own.",
+        "The median over a fixed sample of task 1's test examples. Smaller means tighter classes; a"
+        " line that rises shows features and weights drifting apart. Bands: the middle 80 % of the"
+        " sample; point at a name to see its own.",
         section="angles",
         overlap=True,
     )
@@ -122,18 +128,24 @@ def first_run(entry: Entry) -> Run:
 def groups_by_task(run: Run) -> dict[str, Array]:
     """Fig. 5: the features of a few tasks after the last one."""
     snapshots, last = run.snapshots, len(run.record["tasks"]) - 1
-    groups = {f"task {task + 1}": features(snapshots, task, last) for task in snapshot_tasks(snapshots)}
+    groups = {
+        f"task {task + 1}": features(snapshots, task, last) for task in snapshot_tasks(snapshots)
+    }
     return {name: vectors for name, vectors in groups.items() if vectors is not None}
 
 
 def groups_by_time(run: Run) -> dict[str, Array]:
     """Fig. 6: the features of task 1 after each of these tasks."""
     snapshots = run.snapshots
-    groups = {f"after task {task + 1}": features(snapshots, 0, task) for task in snapshot_tasks(snapshots)}
+    groups = {
+        f"after task {task + 1}": features(snapshots, 0, task) for task in snapshot_tasks(snapshots)
+    }
     return {name: vectors for name, vectors in groups.items() if vectors is not None}
 
 
-def embed(groups: dict[str, Array], cache: Path | None, *, compute: bool = True) -> dict[str, Array] | None:
+def embed(
+    groups: dict[str, Array], cache: Path | None, *, compute: bool = True
+) -> dict[str, Array] | None:
     """All groups in one plane by t-SNE, the one slow part of a report: it is kept in a folder.
 
     None where there are too few points, or none are in the cache and it is not to `compute` them.

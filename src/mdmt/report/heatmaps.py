@@ -48,7 +48,9 @@ def task_sample(tasks: int) -> list[int]:
     return sorted({round(k) for k in np.linspace(0, tasks - 1, min(tasks, MAX_TASKS))})
 
 
-def task_map(entry: Entry, values: Array, text: Callable[[float], str], largest: float, sentence: str) -> Heatmap:
+def task_map(
+    entry: Entry, values: Array, text: Callable[[float], str], largest: float, sentence: str
+) -> Heatmap:
     """A map of mean values over seeds: after task i (rows), of task j (columns)."""
     mean, std = values.mean(axis=0), values.std(axis=0)
     numbers = task_sample(len(mean))
@@ -64,7 +66,9 @@ def task_map(entry: Entry, values: Array, text: Callable[[float], str], largest:
             cells.append(Cell(text(value), _percent(value / largest), text(value) + spread))
         rows.append((str(i + 1), cells))
     columns = [str(j + 1) for j in numbers]
-    return Heatmap(entry.label, columns, rows, sentence, dense=len(numbers) > 10, strongest=text(largest))
+    return Heatmap(
+        entry.label, columns, rows, sentence, dense=len(numbers) > 10, strongest=text(largest)
+    )
 
 
 def _percent(value: float) -> int:
@@ -95,7 +99,9 @@ def drifts(study: Study) -> list[Heatmap]:
 
 
 def centres(study: Study) -> tuple[list[Heatmap], bool]:
-    """Fig. 3b: angles between class centres, and whether these are class means (one shared head)."""
+    """Fig. 3b: angles between class centres, and whether these are class means (one shared
+    head).
+    """
     labels: list[str] = []
     names: list[list[str]] = []
     angles: list[Array] = []
@@ -128,12 +134,16 @@ def _centre_map(label: str, names: list[str], angles: Array, largest: float) -> 
     breaks = frozenset((np.flatnonzero(groups[1:] != groups[:-1]) + 1).tolist())
     dense = len(names) > 12
     sentence = "classes {row} and {column}"
-    return Heatmap(label, short, rows, sentence, dense, breaks, strongest=f"{largest:.0f}°", note=note)
+    return Heatmap(
+        label, short, rows, sentence, dense, breaks, strongest=f"{largest:.0f}°", note=note
+    )
 
 
 def pairs(study: Study) -> Heatmap:
     """A_T of each method less that of each other, in percentage points."""
-    gaps = [[differences(row, other).metrics[A_T.name] for other in study.rows] for row in study.rows]
+    gaps = [
+        [differences(row, other).metrics[A_T.name] for other in study.rows] for row in study.rows
+    ]
     largest = max((abs(cell["mean"]) for line in gaps for cell in line if cell), default=0.0)
     rows: list[Line] = []
     for i, (row, line) in enumerate(zip(study.rows, gaps, strict=True)):
@@ -146,4 +156,6 @@ def pairs(study: Study) -> Heatmap:
             shade = round(100 * cell["mean"] / largest) if largest else 0
             cells.append(Cell(f"{100 * cell['mean']:+.1f}", shade, exact))
         rows.append((row.label, cells))
-    return Heatmap("A_T, row less column", [row.label for row in study.rows], rows, "{row} less {column}")
+    return Heatmap(
+        "A_T, row less column", [row.label for row in study.rows], rows, "{row} less {column}"
+    )

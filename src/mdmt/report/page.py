@@ -69,7 +69,9 @@ def figures_of(studies: list[Study], cache: Path | None, *, compute: bool = True
     ]
 
 
-def render(studies: list[Figures], unusable: list[UnusableRun], *, where: str, version: str = "") -> str:
+def render(
+    studies: list[Figures], unusable: list[UnusableRun], *, where: str, version: str = ""
+) -> str:
     """The page. One with a version asks its own server for a newer one; any other asks nobody."""
     running = running_studies(unusable)
     look = styles([*(figures.study for figures in studies), *running])
@@ -82,7 +84,9 @@ def render(studies: list[Figures], unusable: list[UnusableRun], *, where: str, v
     template = environment.from_string(_text("page.html"))
     return template.render(
         studies=[_context(figures, look) for figures in studies],
-        methods=list(dict.fromkeys(entry.method for figures in studies for entry in figures.study.entries)),
+        methods=list(
+            dict.fromkeys(entry.method for figures in studies for entry in figures.study.entries)
+        ),
         benchmarks=list(dict.fromkeys(figures.study.benchmark for figures in studies)),
         running=[_running(study, number, look) for number, study in enumerate(running)],
         symbols=[Markup(drawing.symbol(style, name)) for style, name in _symbols(look).items()],
@@ -159,7 +163,9 @@ def _chart(chart: Chart, prefix: str, look: dict[str, Style]) -> dict[str, Any]:
         "note": chart.note,
         "svg": Markup(drawing.inline(drawing.draw(chart, look), name)),
         "labels": [series.label for series in chart.series],
-        "long": len(chart.series) > MANY or max(len(series.label) for series in chart.series) > LONG,
+        "long": (
+            len(chart.series) > MANY or max(len(series.label) for series in chart.series) > LONG
+        ),
         "data": sections.chart_rows(chart),
     }
 
@@ -170,12 +176,17 @@ def _clouds(name: str, clouds: Clouds, prefix: str) -> dict[str, Any]:
     panels = [
         {
             "label": label,
-            "svg": Markup(drawing.inline(drawing.scatter(groups, names), f"{prefix}-{name}-{number}")),
+            "svg": Markup(
+                drawing.inline(drawing.scatter(groups, names), f"{prefix}-{name}-{number}")
+            ),
             "groups": [(group, len(points)) for group, points in groups.items()],
         }
         for number, (label, groups) in enumerate(clouds.items())
     ]
-    return {"legend": [(group, VARIABLES[TASKS[k % 3]]) for k, group in enumerate(names)], "panels": panels}
+    return {
+        "legend": [(group, VARIABLES[TASKS[k % 3]]) for k, group in enumerate(names)],
+        "panels": panels,
+    }
 
 
 def _running(study: Study, number: int, look: dict[str, Style]) -> dict[str, Any]:
@@ -188,7 +199,10 @@ def _running(study: Study, number: int, look: dict[str, Style]) -> dict[str, Any
         lines.append([entry.label, f"{learned} of {study.tasks}", so_far])
     chart = trend(study)
     series = [line for line in chart.series if np.isfinite(line.y).any()]
-    note = "A_t is the mean accuracy over tasks 1 to t after learning task t, as of the last checkpoint."
+    note = (
+        "A_t is the mean accuracy over tasks 1 to t after learning task t, as of the last"
+        " checkpoint."
+    )
     chart = replace(chart, name="so-far", title="Average accuracy so far", series=series, note=note)
     return {
         "title": study.title,

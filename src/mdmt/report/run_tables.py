@@ -53,7 +53,9 @@ def describe(run: RunFolder) -> dict[str, Any]:
 
 
 def distinctions(runs: Sequence[RunFolder]) -> dict[Path, str]:
-    """What tells runs with one label apart, their seeds aside: the settings in which they differ."""
+    """What tells runs with one label apart, their seeds aside: the settings in which they
+    differ.
+    """
     groups: dict[tuple[str, str], dict[Path, dict[str, str]]] = {}
     for run in runs:
         with suppress(Mistake, OSError):
@@ -62,25 +64,40 @@ def distinctions(runs: Sequence[RunFolder]) -> dict[Path, str]:
     words: dict[Path, str] = {}
     for group in groups.values():
         keys = dict.fromkeys(key for settings in group.values() for key in settings)
-        differing = [key for key in keys if len({settings.get(key) for settings in group.values()}) > 1]
+        differing = [
+            key for key in keys if len({settings.get(key) for settings in group.values()}) > 1
+        ]
         for path, settings in group.items():
-            words[path] = ", ".join(f"{key}={settings[key]}" for key in differing if key in settings)
+            words[path] = ", ".join(
+                f"{key}={settings[key]}" for key in differing if key in settings
+            )
     return words
 
 
 def _told_apart(config: RunConfig) -> dict[str, str]:
-    """All that may tell two configs with one label apart, flat, as text; data by its folder and fingerprint."""
+    """All that may tell two configs with one label apart, flat, as text; data by its folder and
+    fingerprint.
+    """
     content = config.to_json()
-    flat = {key: value for key, value in content.items() if key not in (*NOT_HASHED, *NESTED, "tasks", "fingerprint")}
+    flat = {
+        key: value
+        for key, value in content.items()
+        if key not in (*NOT_HASHED, *NESTED, "tasks", "fingerprint")
+    }
     flat |= content["arguments"] | content["backbone"]["arguments"]
-    flat |= {"backbone": content["backbone"]["name"], "memory": " ".join(map(str, content["memory"].values()))}
+    flat |= {
+        "backbone": content["backbone"]["name"],
+        "memory": " ".join(map(str, content["memory"].values())),
+    }
     if config.fingerprint is not None:
         flat["data"] = f"{Path(config.data or '').name} {config.fingerprint[:4]}"
     return {key: printable(str(value)) for key, value in flat.items()}
 
 
 def list_runs(runs: list[dict[str, Any]], out: str) -> None:
-    """A table for each benchmark, and for each run that is not finished, how far it came and why."""
+    """A table for each benchmark, and for each run that is not finished, how far it came and
+    why.
+    """
     console = screen()
     for benchmark, group in groupby(runs, key=lambda run: run["benchmark"]):
         members = [(_name(run, out), run) for run in group]
@@ -92,7 +109,9 @@ def list_runs(runs: list[dict[str, Any]], out: str) -> None:
             grid = Grid(grid.columns[:-2], [line[:-2] for line in grid.rows])
         console.print(Text(benchmark or f"no benchmark known, in {out}", style="bold"))
         console.print(rich_table(grid, console.width))
-        for name, words in {name.rpartition("/")[0]: run["differs"] for name, run in members if run["differs"]}.items():
+        for name, words in {
+            name.rpartition("/")[0]: run["differs"] for name, run in members if run["differs"]
+        }.items():
             console.print(Text(f"{name}: {words}"))
         for name, run in members:
             if run["state"] != "finished":
@@ -152,10 +171,16 @@ def show_run(about: dict[str, Any], config: RunConfig, record: dict[str, Any] | 
         stored = stored_bytes(record)
         memory = f"memory {size(stored)}" if stored else "no memory"
         by = f" by {record['ranks']} ranks" if record.get("ranks", 1) > 1 else ""
-        cost = [count("step", record["steps"]), f"{record['seconds']:.1f} s of learning{by}", memory]
+        cost = [
+            count("step", record["steps"]),
+            f"{record['seconds']:.1f} s of learning{by}",
+            memory,
+        ]
         console.print(Text(", ".join([*cost, f"{size(about['bytes'])} on disk"])))
         if record.get("versions"):
-            versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+            versions = ", ".join(
+                f"{name} {version}" for name, version in record["versions"].items()
+            )
             console.print(Text(f"versions: {versions}"))
     uses_memory = record is None or record["memory_bytes"] > 0
     console.print(Text(f"settings: {_settings(config, uses_memory)}"))
@@ -167,11 +192,14 @@ def _measurements(config: RunConfig, record: dict[str, Any], width: int) -> list
         parts.append(Text(reduction(record["reduced"], own_data=config.is_own_data)))
     cells = {name: mean_std([value]) for name, value in record["metrics"].items()}
     parts += [Text(""), metrics_table(cells)]
-    after = [number for number, row in enumerate(record["accuracy"]) if any(a is not None for a in row)]
+    after = [
+        number for number, row in enumerate(record["accuracy"]) if any(a is not None for a in row)
+    ]
     if not after:
         return [*parts, Text("no task is finished yet"), Text("")]
     accuracies = {
-        str(number + 1): [None if a is None else 100 * a for a in record["accuracy"][number]] for number in after
+        str(number + 1): [None if a is None else 100 * a for a in record["accuracy"][number]]
+        for number in after
     }
     parts += [Text("\naccuracy (%) on each task (column) after learning a task (row)")]
     parts += task_table(accuracies, 1, width)
@@ -188,7 +216,10 @@ def task_table(rows: dict[str, list[float | None]], digits: int, width: int) -> 
     tasks = len(next(iter(rows.values())))
     margin = len(str(tasks))
     for places, gap in ((digits, 2), (max(0, digits - 1), 1)):
-        cells = {name: ["" if value is None else f"{value:.{places}f}" for value in row] for name, row in rows.items()}
+        cells = {
+            name: ["" if value is None else f"{value:.{places}f}" for value in row]
+            for name, row in rows.items()
+        }
         widest = max([margin, *(len(cell) for line in cells.values() for cell in line)])
         room = max(1, (width - margin - 2) // (widest + gap))
         if room >= tasks:
@@ -207,7 +238,10 @@ def task_table(rows: dict[str, list[float | None]], digits: int, width: int) -> 
 
 
 def _settings(config: RunConfig, uses_memory: bool) -> str:
-    settings = {key: getattr(config, key) for key in ("tasks", "heads", "lr", "batch", "epochs", "optimiser")}
+    settings = {
+        key: getattr(config, key)
+        for key in ("tasks", "heads", "lr", "batch", "epochs", "optimiser")
+    }
     settings |= config.arguments
     if uses_memory:
         settings["memory"] = " ".join(str(part) for part in config.memory.values())

@@ -29,9 +29,15 @@ def setup(study: Study) -> dict[str, str]:
     train, test = (_range([task.get(part) for task in tasks]) for part in ("train", "test"))
     return {
         "benchmark": study.benchmark,
-        "protocol": f"reduced ({reduced}): not comparable with published values" if reduced else "full",
-        "tasks": f"{study.tasks}, learned one after the other ({train} examples each, {test} to test)",
-        "heads": "one head that all tasks share" if study.heads == "shared" else "a head for each task",
+        "protocol": (
+            f"reduced ({reduced}): not comparable with published values" if reduced else "full"
+        ),
+        "tasks": (
+            f"{study.tasks}, learned one after the other ({train} examples each, {test} to test)"
+        ),
+        "heads": (
+            "one head that all tasks share" if study.heads == "shared" else "a head for each task"
+        ),
         "network": str(config.backbone["name"]),
         "epochs, batch": f"{config.epochs}, {config.batch}",
         "seeds": ", ".join(map(str, seeds)),
@@ -49,7 +55,9 @@ def _range(numbers: list[Any]) -> str:
 
 def _versions(study: Study) -> str:
     versions = [run.record.get("versions") or {} for run in study.runs]
-    texts = {", ".join(f"{name} {version}" for name, version in parts.items()) for parts in versions}
+    texts = {
+        ", ".join(f"{name} {version}" for name, version in parts.items()) for parts in versions
+    }
     return "; ".join(sorted(texts)) or "-"
 
 
@@ -79,7 +87,9 @@ def table(study: Study) -> dict[str, Any]:
         cells = []
         for metric in metrics.METRICS:
             ours = row.metrics[metric.name]
-            cells.append(_cell(format_metric(metric, ours), _mean(ours), best=row in leaders[metric]))
+            cells.append(
+                _cell(format_metric(metric, ours), _mean(ours), best=row in leaders[metric])
+            )
             if metric in published:
                 cells += _published_cells(metric, row)
         cells.append(_cell(f"{row.seconds['mean']:.1f}", row.seconds["mean"]))
@@ -140,7 +150,11 @@ def methods(study: Study) -> list[dict[str, Any]]:
             "label": entry.label,
             "settings": _settings(entry.runs[0].config),
             "metrics": [
-                (metric.heading, format_metric(metric, entry.row.metrics[metric.name]), metric.formula)
+                (
+                    metric.heading,
+                    format_metric(metric, entry.row.metrics[metric.name]),
+                    metric.formula,
+                )
                 for metric in metrics.METRICS
             ],
             "folders": entry.row.runs,
@@ -219,7 +233,9 @@ def _options(study: Study) -> list[str]:
         "--device": config.device if config.device != "cpu" else None,
         "--precision": config.precision if config.precision != "fp32" else None,
     }
-    return [text for name, value in values.items() if value is not None for text in (name, str(value))]
+    return [
+        text for name, value in values.items() if value is not None for text in (name, str(value))
+    ]
 
 
 def spans(seeds: list[int]) -> list[tuple[int, int]]:

@@ -36,7 +36,9 @@ class LivePage:
         return hashlib.sha256("\n".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
 
     def html(self) -> bytes:
-        """The page as of now. While a run is going on, no t-SNE is computed that is not in the cache."""
+        """The page as of now. While a run is going on, no t-SNE is computed that is not in the
+        cache.
+        """
         with self._lock:
             version = self.version()
             if version != self._version:

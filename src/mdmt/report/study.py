@@ -103,7 +103,9 @@ class Study:
     @property
     def title(self) -> str:
         heads = "one shared head" if self.heads == "shared" else "a head per task"
-        tasks = count("held-out task" if self.runs[0].config.cross_validation else "task", self.tasks)
+        tasks = count(
+            "held-out task" if self.runs[0].config.cross_validation else "task", self.tasks
+        )
         return f"{self.benchmark}, {tasks}, {heads}{self.detail}"
 
     @property
@@ -148,7 +150,15 @@ def running_studies(unusable: Iterable[UnusableRun]) -> list[Study]:
     for _, runs in sorted(groups.items()):
         entries = [Entry(f"{run.config.label}, seed {run.config.seed}", [run]) for run in runs]
         config = runs[0].config
-        studies.append(Study(config.benchmark, config.heads, len(runs[0].accuracy), {}, sorted(entries, key=_place)))
+        studies.append(
+            Study(
+                config.benchmark,
+                config.heads,
+                len(runs[0].accuracy),
+                {},
+                sorted(entries, key=_place),
+            )
+        )
     return _tell_apart(studies)
 
 
@@ -169,7 +179,9 @@ def _tell_apart(studies: list[Study]) -> list[Study]:
 def _facts(study: Study) -> list[str]:
     """What else there is to say of a stream, in a few words each."""
     config = study.runs[0].config
-    facts = [f"{key.replace('_', ' ')} {value}" for key, value in study.reduced.items() if key != "tasks"]
+    facts = [
+        f"{key.replace('_', ' ')} {value}" for key, value in study.reduced.items() if key != "tasks"
+    ]
     if config.data is not None:
         facts.append(f"data {printable(Path(config.data).name)}")
     for name, value in (("subset", config.subset), ("image size", config.image_size)):
@@ -194,7 +206,9 @@ def read_run(folder: RunFolder) -> Run | UnusableRun:
     except (Mistake, OSError):
         pass
     so_far = _run_so_far(folder) if state.kind == "running" else None
-    return UnusableRun(folder.path, name, _reason(folder, state, tasks), state.kind == "running", so_far)
+    return UnusableRun(
+        folder.path, name, _reason(folder, state, tasks), state.kind == "running", so_far
+    )
 
 
 def _run_so_far(folder: RunFolder) -> Run | None:

@@ -1,8 +1,8 @@
 """A colour, a line and a marker for each method: the same everywhere, distinct without colour too.
 
-The colours are those of Okabe and Ito, the lighter ones darkened until they can be read on white. On
-the page they are CSS variables, which have lighter values on a dark screen. Methods that rehearse
-have solid lines, the others broken ones.
+The colours are those of Okabe and Ito, the lighter ones darkened until they can be read on white.
+On the page they are CSS variables, which have lighter values on a dark screen. Methods that
+rehearse have solid lines, the others broken ones.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ OTHERS = [Style(colour, line, marker) for line in LINES for marker in "8H" for c
 
 
 def styles(studies: list[Study]) -> dict[str, Style]:
-    """A style for each label: the first row of a method has the method's, all other rows have others."""
+    """A style for each label: the first row of a method has the method's, all other rows have
+    others.
+    """
     own: dict[str, Style] = {}
     others: dict[str, None] = {}  # in order
     for study in studies:

@@ -26,7 +26,9 @@ def reduction(reduced: dict[str, Any], *, own_data: bool = False) -> str:
 
 
 def setup(rows: list[Row]) -> str:
-    """How one's own data were learned: what the rows have in common, and what those with a memory keep."""
+    """How one's own data were learned: what the rows have in common, and what those with a memory
+    keep.
+    """
     parts = dict.fromkeys(part for row in rows for part in row.setup)
     shared = [part for part in parts if all(part in row.setup for row in rows)]
     kept = [part for part in parts if part.endswith(" kept") and part not in shared]
@@ -56,7 +58,9 @@ def metrics_table(cells: Cells) -> Table:
 def published_metrics(rows: list[Row]) -> list[Metric]:
     """The metrics that have a published value beside any of these rows."""
     return [
-        metric for metric in metrics.METRICS if any((row.published or {}).get(metric.name) is not None for row in rows)
+        metric
+        for metric in metrics.METRICS
+        if any((row.published or {}).get(metric.name) is not None for row in rows)
     ]
 
 
@@ -155,7 +159,11 @@ def csv_lines(rows: list[Row]) -> list[dict[str, Any]]:
     """The rows for programs: fractions, not percent."""
     lines = []
     for row in rows:
-        line: dict[str, Any] = {"benchmark": row.benchmark, "label": row.label, "seeds": len(row.seeds)}
+        line: dict[str, Any] = {
+            "benchmark": row.benchmark,
+            "label": row.label,
+            "seeds": len(row.seeds),
+        }
         sources: dict[str, dict[str, Any]] = {
             "": row.metrics,
             "published_": row.published or {},
@@ -184,8 +192,8 @@ LEGEND = (
     "H activations of the whole batch"
 )
 PAPER = (
-    "paper: its formulas, with T tasks, B samples in a batch, H activations of one sample and H_l of "
-    "its last layer; most of G is left out there"
+    "paper: its formulas, with T tasks, B samples in a batch, H activations of one sample and H_l"
+    " of its last layer; most of G is left out there"
 )
 BUSY = "other jobs on this machine make its times longer, not its bytes more"
 MACHINE = "published: milliseconds of the authors' machine, which say nothing of yours"
@@ -206,7 +214,11 @@ def cost_blocks(cost: dict[str, Any]) -> list[Block]:
     return [
         Block(above, times, [BUSY, MACHINE] if "published" in times.columns else [BUSY]),
         Block(["MB of training"], training, []),
-        Block(["MB of inference"], inference, [LEGEND, PAPER] if "paper" in inference.columns else [LEGEND]),
+        Block(
+            ["MB of inference"],
+            inference,
+            [LEGEND, PAPER] if "paper" in inference.columns else [LEGEND],
+        ),
     ]
 
 
@@ -214,7 +226,12 @@ def _time_grid(rows: list[dict[str, Any]]) -> Grid:
     """Milliseconds, and the published ones where any row has them."""
     columns = ["method", "batch", "step ms", "inference ms"]
     lines = [
-        [row["label"], str(row["batch"]), milliseconds(row["step_ms"]), milliseconds(row["inference_ms"])]
+        [
+            row["label"],
+            str(row["batch"]),
+            milliseconds(row["step_ms"]),
+            milliseconds(row["inference_ms"]),
+        ]
         for row in rows
     ]
     published = [(row["published"] or {}).get("inference_ms") for row in rows]

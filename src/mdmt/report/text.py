@@ -57,7 +57,10 @@ def show(blocks: list[Block], records: list[dict[str, Any]], format_: str) -> No
     else:
         console = screen()
         if console.color_system is None:  # nothing is bold there
-            blocks = [block._replace(below=[line for line in block.below if line != BOLD]) for block in blocks]
+            blocks = [
+                block._replace(below=[line for line in block.below if line != BOLD])
+                for block in blocks
+            ]
         console.print(*as_table(blocks, console.width), sep="\n")
 
 
@@ -71,7 +74,9 @@ def screen() -> Console:
     return Console(width=1000)
 
 
-def format_metric(metric: Metric, cell: Spread | None, *, signed: bool = False, mark: str = "") -> str:
+def format_metric(
+    metric: Metric, cell: Spread | None, *, signed: bool = False, mark: str = ""
+) -> str:
     """A metric in a table: its mean, and the spread when there are several runs or it is published.
 
     A `mark` behind it leads to a footnote.
@@ -96,7 +101,8 @@ def format_metric(metric: Metric, cell: Spread | None, *, signed: bool = False, 
 def format_difference(metric: Metric, cell: Spread | None) -> str:
     """A difference with the interval of its mean, where there are several pairs.
 
-    >>> format_difference(metrics.METRICS[0], {"mean": 0.0125, "std": 0.0025, "runs": [0.01, 0.015]})
+    >>> spread = {"mean": 0.0125, "std": 0.0025, "runs": [0.01, 0.015]}
+    >>> format_difference(metrics.METRICS[0], spread)
     '+1.25 [-1.93, +4.43]'
     """
     if cell is None:
@@ -123,8 +129,9 @@ def as_table(blocks: list[Block], width: int) -> list[Any]:
 
 
 def rich_table(grid: Grid, width: int) -> Any:
-    """A grid for rich. No word and no number is broken: where there is little room, the spread stands
-    below its mean, labels are folded, and columns that are still too many come in a table below.
+    """A grid for rich. No word and no number is broken: where there is little room, the spread
+    stands below its mean, labels are folded, and columns that are still too many come in a table
+    below.
     """
     from rich.console import Group
 
@@ -161,13 +168,16 @@ def _rich_part(columns: list[str], rows: list[list[str]], gap: int) -> Any:
         table.add_column(name, justify="right", overflow="fold")
     for row in rows:
         # As text, since the brackets of a label are no markup.
-        table.add_row(*(Text(cell, style="bold" if isinstance(cell, Strong) else "") for cell in row))
+        table.add_row(
+            *(Text(cell, style="bold" if isinstance(cell, Strong) else "") for cell in row)
+        )
     return table
 
 
 def _widths(columns: list[str], rows: list[list[str]]) -> list[int]:
     return [
-        max(len(line) for cell in column for line in cell.split("\n")) for column in zip(columns, *rows, strict=True)
+        max(len(line) for cell in column for line in cell.split("\n"))
+        for column in zip(columns, *rows, strict=True)
     ]
 
 
@@ -185,7 +195,9 @@ def _markdown(block: Block) -> str:
     columns = block.grid.columns
     rule = ["---"] + ["---:"] * (len(columns) - 1)
     rows = [[f"`{label}`", *cells] for label, *cells in block.grid.rows]
-    table = ["| " + " | ".join(map(_markdown_cell, cells)) + " |" for cells in (columns, rule, *rows)]
+    table = [
+        "| " + " | ".join(map(_markdown_cell, cells)) + " |" for cells in (columns, rule, *rows)
+    ]
     notes = [line.replace("*", "\\*") for line in block.below]
     return "\n".join([*block.above, "", *table, *([""] if notes else []), *notes])
 
@@ -204,7 +216,12 @@ def _latex(block: Block) -> str:
     columns = block.grid.columns
     header, *body = (" & ".join(map(_tex, cells)) + r" \\" for cells in (columns, *block.grid.rows))
     lines = [f"% {line}" for line in block.above]
-    lines += [r"\begin{tabular}{l" + "r" * (len(columns) - 1) + "}", r"\toprule", header, r"\midrule"]
+    lines += [
+        r"\begin{tabular}{l" + "r" * (len(columns) - 1) + "}",
+        r"\toprule",
+        header,
+        r"\midrule",
+    ]
     notes = [rf"\par{{\footnotesize {_tex_text(line)}\par}}" for line in block.below]
     return "\n".join([*lines, *body, r"\bottomrule", r"\end{tabular}", *notes])
 

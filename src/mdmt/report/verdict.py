@@ -25,23 +25,34 @@ class Verdict(NamedTuple):
 
 
 def verdict(study: Study) -> Verdict:
-    """The best of a study's methods by A_T, on equal seeds only; `joint`, the bound, is not one of them."""
+    """The best of a study's methods by A_T, on equal seeds only; `joint`, the bound, is not one of
+    them.
+    """
     ranked = ranking(study.rows, A_T)
     if not ranked.rows:
         row = max(study.rows, key=lambda row: row.accuracy)
         accuracy = A_T.text(row.accuracy)
-        return Verdict(row.label, f" ends at {accuracy} %; there is no method to compare it with.", accuracy, "")
+        return Verdict(
+            row.label,
+            f" ends at {accuracy} %; there is no method to compare it with.",
+            accuracy,
+            "",
+        )
     best = ranked.rows[0]
     accuracy = A_T.text(statistics.fmean(ranked.values(best)))
     tasks = count("task", study.tasks)
     level = f"{accuracy} % on average over the {tasks} in the end{_without_task(best)}"
     if len(ranked.rows) == 1:
-        sentence = f" ends at {level}, for {_cost(best)}; there is no other method to compare it with."
+        sentence = (
+            f" ends at {level}, for {_cost(best)}; there is no other method to compare it with."
+        )
         return Verdict(best.label, sentence + _left_out(ranked), accuracy, "")
     second = ranked.rows[1]
     sentence = f" {_lead(ranked, level)}, for {_cost(best)} ({second.label}: {_cost(second)})."
     lead = ranked.differences(best, second)
-    return Verdict(best.label, sentence + _left_out(ranked), accuracy, f"{_points(lead)} {_sure(lead)}".strip())
+    return Verdict(
+        best.label, sentence + _left_out(ranked), accuracy, f"{_points(lead)} {_sure(lead)}".strip()
+    )
 
 
 def _lead(ranked: Ranking, level: str) -> str:
@@ -50,16 +61,24 @@ def _lead(ranked: Ranking, level: str) -> str:
     lead = ranked.differences(best, second)
     seeds = f"paired over {count('seed', len(ranked.seeds))}"
     if len(ranked.seeds) == 1:
-        lead_of_one = f"{_points(lead)} points above {second.label}, and one seed cannot say how sure that is"
+        lead_of_one = (
+            f"{_points(lead)} points above {second.label}, and one seed cannot say how sure that is"
+        )
         return f"has the highest accuracy, {level}: {lead_of_one}"
     rivals = [row.label for row in ranked.leaders[1:]]
     if not rivals:
-        return f"is best: {level}, {_points(lead)} points {_sure(lead)} above {second.label}, the next ({seeds}, 95 %)"
+        return (
+            f"is best: {level}, {_points(lead)} points {_sure(lead)} above {second.label}, the next"
+            f" ({seeds}, 95 %)"
+        )
     names = ", ".join(rivals[:MOST_NAMES])
     if len(rivals) > MOST_NAMES:
         names += f" and {len(rivals) - MOST_NAMES} more"
     gap = f"{_points(lead)} points {_sure(lead)} to {second.label} ({seeds}, 95 %)"
-    return f"has the highest accuracy, {level}, but these seeds do not show it to be better than {names}: {gap}"
+    return (
+        f"has the highest accuracy, {level}, but these seeds do not show it to be better than"
+        f" {names}: {gap}"
+    )
 
 
 def _points(differences: list[float]) -> str:
@@ -87,6 +106,7 @@ def _cost(row: Row) -> str:
 
 def _left_out(ranked: Ranking) -> str:
     names = ", ".join(
-        f"{row.label} ({A_T.text(row.accuracy)} %, {count('seed', len(row.seeds))})" for row in ranked.left_out
+        f"{row.label} ({A_T.text(row.accuracy)} %, {count('seed', len(row.seeds))})"
+        for row in ranked.left_out
     )
     return f" Not compared, for want of equal seeds: {names}." if names else ""

@@ -1,7 +1,8 @@
 """All that determines a run, as a type: its fields, its hash, and JSON in and out.
 
-`RunConfig.from_json` is the gate for configs that others wrote: it refuses whatever could lead out of
-a folder, hang or crash a reader, or reach a terminal as anything but text. Nothing here loads torch.
+`RunConfig.from_json` is the gate for configs that others wrote: it refuses whatever could lead out
+of a folder, hang or crash a reader, or reach a terminal as anything but text. Nothing here loads
+torch.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ NEUTRAL: dict[str, Any] = {  # values at which a key does not count in the hash
     "cross_validation": False, "validation": None, "source": None, "fingerprint": None,
     "augment": "none", "network_source": None,
 }  # fmt: skip
-# The seed is a folder of its own, a path decides nothing, and without skip_broken there is no result to confuse.
+# The seed is a folder of its own, a path decides nothing, and without skip_broken there is no
+# result to confuse.
 # What is kept when the run is over decides nothing either.
 NOT_HASHED = ("seed", "label", "data", "weights_file", "skip_broken", "keep_model")
 # What a key is where a file lacks it.
@@ -81,12 +83,16 @@ class RunConfig:
 
     @property
     def is_own_data(self) -> bool:
-        """Whether the data are a person's own, so that there is no protocol to follow or to fall short of."""
+        """Whether the data are a person's own, so that there is no protocol to follow or to fall
+        short of.
+        """
         return self.benchmark == "folder" or is_own(self.benchmark)
 
     @property
     def setup(self) -> list[str]:
-        """How it learns, in words: network, image size, epochs, memory (which not every method has)."""
+        """How it learns, in words: network, image size, epochs, memory (which not every method
+        has).
+        """
         start = "from scratch" if self.weights is None else f"from weights {self.weights[:12]}"
         words = [f"{self.backbone['name']} {start}"]
         if self.image_size is not None:

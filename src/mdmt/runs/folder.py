@@ -1,12 +1,12 @@
 """A run folder: what is in it, and what state it is in.
 
-A folder OUT/benchmark/method/<hash of the config>/<seed> holds `config.json` (all that is needed to run
-it again), `record.json` (what was measured), `steps.csv` (loss and gradient of each step in the log),
-`snapshots.safetensors`, while it is not finished `checkpoint/`, after a failure `failed.json` (why), and
-`tensorboard/` and `model/` (the learner, for `Learner.load`) when they were asked for.
+A folder OUT/benchmark/method/<hash of the config>/<seed> holds `config.json` (all that is needed to
+run it again), `record.json` (what was measured), `steps.csv` (loss and gradient of each step in the
+log), `snapshots.safetensors`, while it is not finished `checkpoint/`, after a failure `failed.json`
+(why), and `tensorboard/` and `model/` (the learner, for `Learner.load`) when they were asked for.
 
-Whatever lies there may be unfinished, damaged or not ours: nothing is trusted before it is checked, and
-nothing that a folder names is imported. Nothing here loads torch.
+Whatever lies there may be unfinished, damaged or not ours: nothing is trusted before it is checked,
+and nothing that a folder names is imported. Nothing here loads torch.
 """
 
 from __future__ import annotations
@@ -197,7 +197,9 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """The folder, made where there is none, is this process's alone; another one that wants it is refused."""
+        """The folder, made where there is none, is this process's alone; another one that wants it
+        is refused.
+        """
         with ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -224,7 +226,9 @@ class RunFolder:
         shutil.rmtree(self.path / CHECKPOINT, ignore_errors=True)
 
     def fail(self, reason: str, task: int | None, step: int | None, trace: str | None = None) -> None:
-        """Write down what ended the run, after which step of which task and, where it is known, on which lines."""
+        """Write down what ended the run, after which step of which task and, where it is known, on
+        which lines.
+        """
         about = {"reason": reason, "task": task, "step": step}
         if trace is not None:
             about["traceback"] = trace
@@ -243,7 +247,9 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove a run that no process holds, and the folders above it that are empty then; other files stay."""
+        """Remove a run that no process holds, and the folders above it that are empty then; other
+        files stay.
+        """
         if self.state.kind == "foreign":
             raise Mistake(f"{self} is not a run of mdmt: {self.state.reason}")
         with self.lock():
@@ -252,7 +258,9 @@ class RunFolder:
         self._remove_empty_folders()
 
     def remove_if_not_begun(self) -> None:
-        """Leave nothing of a run that was refused before it began; another process may hold the folder."""
+        """Leave nothing of a run that was refused before it began; another process may hold the
+        folder.
+        """
         if not self.is_running and not {entry.name for entry in self.path.glob("*")} - {FAILED, LOCK}:
             (self.path / FAILED).unlink(missing_ok=True)
             (self.path / LOCK).unlink(missing_ok=True)
@@ -275,7 +283,9 @@ class RunFolder:
         return self._from_checkpoint(check_checkpoint)
 
     def _from_checkpoint(self, check: Callable[[dict[str, Any]], T]) -> T | None:
-        """What the last checkpoint gives, or the one before it where that is damaged; None without one."""
+        """What the last checkpoint gives, or the one before it where that is damaged; None without
+        one.
+        """
         damage: Mistake | None = None
         for name in (f"{CHECKPOINT}/{manifest}" for manifest in MANIFESTS):
             try:
@@ -326,7 +336,9 @@ def _tensors(data: bytes) -> Snapshots:
 
 
 def find_runs(out: str | Path) -> list[RunFolder]:
-    """Every folder under a folder that holds a run, or part of one; hidden folders are passed over."""
+    """Every folder under a folder that holds a run, or part of one; hidden folders are passed
+    over.
+    """
     paths = []
     for place, folders, names in os.walk(out):
         if {RECORD, CONFIG, LOCK} & set(names) or CHECKPOINT in folders:

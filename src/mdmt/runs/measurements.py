@@ -1,4 +1,5 @@
-"""What a run measured, as its files hold it: record, step log and snapshots, each checked when read.
+"""What a run measured, as its files hold it: record, step log and snapshots, each checked when
+read.
 
 Nothing here loads torch.
 """
@@ -65,7 +66,9 @@ def check_checkpoint(manifest: dict[str, Any]) -> tuple[Position, dict[str, Any]
 
 
 def _progress(content: dict[str, Any]) -> dict[str, Any]:
-    """A record whose matrices lack what is not measured yet; accuracy on tasks to come, which one head has, is left out."""
+    """A record whose matrices lack what is not measured yet; accuracy on tasks to come, which one
+    head has, is left out.
+    """
     size = len(_list("tasks", gate.value_of(content, "tasks")))
     whole = {name: [row[:size] for row in _fill(name, content, size, size)] for name in MATRICES}
     return _check({**content, **whole}) | {"finished": False}
@@ -160,7 +163,8 @@ def steps_as_csv(steps: Sequence[Step]) -> str:
     1,1,0.5,nan,0.25,2.0
     """
     has_norms = any(row[-1] == row[-1] for row in steps)
-    columns = COLUMNS if has_norms or not steps else FIRST_COLUMNS  # a log of an earlier version stays as it was
+    # a log of an earlier version stays as it was
+    columns = COLUMNS if has_norms or not steps else FIRST_COLUMNS
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -191,7 +195,9 @@ def steps_from_csv(text: str) -> list[Step]:
 
 
 def check_steps(rows: NDArray[Any] | None) -> list[Step]:
-    """A step log: numbers in COLUMNS, of which task and step are whole and from 1; a norm that was not logged is NaN."""
+    """A step log: numbers in COLUMNS, of which task and step are whole and from 1; a norm that was
+    not logged is NaN.
+    """
     widths = (len(COLUMNS), len(FIRST_COLUMNS))
     if rows is None or rows.dtype != np.float64 or rows.ndim != 2 or rows.shape[1] not in widths:
         raise Mistake(f"it has not {len(COLUMNS)} numbers a step")

@@ -16,9 +16,9 @@ BENCHMARKS = {"table1": "split-cifar", "table2": "split-cifar", "cost": "split-c
 def _parts(row: dict[str, Any]) -> dict[str, Any]:
     """The settings of MDMT-R that make a row of Table 2.
 
-    The vanilla softmax is that of ordinary linear heads, each sample scored by its own head alone. The
-    other rows have the cosine head, whose softmax crosses the domains, with margins (m_t, m_c). Where
-    there is distillation, the reading decides on its distance.
+    The vanilla softmax is that of ordinary linear heads, each sample scored by its own head alone.
+    The other rows have the cosine head, whose softmax crosses the domains, with margins (m_t, m_c).
+    Where there is distillation, the reading decides on its distance.
     """
     distance = {} if row["distillation"] else {"distance": "none"}
     if row["softmax"] == "vanilla":
@@ -60,8 +60,10 @@ class Figure:
 
 # The paper does not list the methods of Fig. 4 and 7: here they are all that learn task by task.
 SEQUENTIAL = ",".join(name for name in METHODS if name != "joint")
-# Fig. 3 shows what each loss does to the angles: plain softmax, cross-domain softmax, margins, and all
-# of MDMT-R. It speaks of class centres of single tasks, so each task has a head of its own: with one
+# Fig. 3 shows what each loss does to the angles: plain softmax, cross-domain softmax, margins, and
+# all
+# of MDMT-R. It speaks of class centres of single tasks, so each task has a head of its own: with
+# one
 # shared head there is neither a cross-domain softmax nor a task margin.
 SOFTMAXES = ",".join(
     f"mdmt-r[{','.join(('heads=per-task', *parts))}]"

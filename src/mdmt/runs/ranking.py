@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from mdmt.runs.rows import Row, interval, values_by_seed
 from mdmt.metrics import Metric
 
-BOUND = "joint"  # it learns all tasks at once: what the others are measured against, not one of them
+# it learns all tasks at once: what the others are measured against, not one of them
+BOUND = "joint"
 ENOUGH = 2  # seeds, for an interval
 
 
@@ -32,7 +33,9 @@ class Ranking:
         return [mine - theirs for mine, theirs in zip(self.values(row), self.values(other), strict=True)]
 
     def is_worse(self, row: Row, other: Row) -> bool:
-        """Whether a row is worse than another: surely where there are several seeds, else by its number."""
+        """Whether a row is worse than another: surely where there are several seeds, else by its
+        number.
+        """
         sign = 1 if self.metric.better == "lower" else -1
         differences = [sign * difference for difference in self.differences(row, other)]
         ends = interval(differences)
@@ -40,14 +43,18 @@ class Ranking:
 
     @property
     def leaders(self) -> list[Row]:
-        """The best row and those that are not worse, given the seeds; none where there is nothing to compare."""
+        """The best row and those that are not worse, given the seeds; none where there is nothing
+        to compare.
+        """
         if len(self.rows) < 2:
             return []
         return [row for row in self.rows if not self.is_worse(row, self.rows[0])]
 
 
 def ranking(rows: Sequence[Row], metric: Metric) -> Ranking:
-    """Rank the rows that have a metric, but for the bound. A row with too few seeds does not cost the others theirs."""
+    """Rank the rows that have a metric, but for the bound. A row with too few seeds does not cost
+    the others theirs.
+    """
     candidates = [row for row in rows if row.metrics.get(metric.name) is not None and row.method != BOUND]
     candidates.sort(key=lambda row: -len(row.seeds))
     seeds = list(candidates[0].seeds) if candidates else []

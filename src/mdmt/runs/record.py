@@ -21,10 +21,10 @@ LogRow = list[float]  # of the step log: task, step, loss, gradient, seconds
 class Record:
     """Accuracies, curves and drift, a row per learned task, with the cost of learning them.
 
-    `accuracy` has the task given, `accuracy_task_free` lets all seen heads compete. `curve` holds Z_0..Z_10 of each task,
-    a point every ten examples.
-    `drift[i][j]` is 1 - cos between the features of task j after task i and right after task j, on a fixed sample.
-    `seconds` is the time spent learning, evaluation aside. `memory_bytes` counts the examples kept, `buffer_bytes` what
+    `accuracy` has the task given, `accuracy_task_free` lets all seen heads compete. `curve` holds
+    Z_0..Z_10 of each task, a point every ten examples. `drift[i][j]` is 1 - cos between the
+    features of task j after task i and right after task j, on a fixed sample. `seconds` is the time
+    spent learning, evaluation aside. `memory_bytes` counts the examples kept, `buffer_bytes` what
     else the method remembers, such as the importance of each weight.
     """
 
@@ -88,9 +88,12 @@ def versions() -> dict[str, str]:
 
 @cache
 def commit(package: Path = Path(__file__).parents[1]) -> str | None:
-    """The commit of the package, with "-dirty" where its files differ from it; None where it is not in a repository."""
+    """The commit of the package, with "-dirty" where its files differ from it; None where it is not
+    in a repository.
+    """
     git = ["git", "-C", str(package)]
-    tracked = [*git, "ls-files", "--error-unmatch", "__init__.py"]  # an environment inside another project is not
+    # an environment inside another project is not
+    tracked = [*git, "ls-files", "--error-unmatch", "__init__.py"]
     described = [*git, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         for command in (tracked, described):

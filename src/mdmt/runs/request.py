@@ -72,7 +72,9 @@ def parse_settings(texts: list[str] | None, **options: str | None) -> dict[str, 
 
 
 def convert(key: str, value: Any, hint: Any) -> Any:
-    """A setting's text as the type it has; anything but text is left as it is, for the method to check."""
+    """A setting's text as the type it has; anything but text is left as it is, for the method to
+    check.
+    """
     if not isinstance(value, str):
         return value
     if get_origin(hint) is Literal or hint is str:
@@ -88,7 +90,8 @@ def convert(key: str, value: Any, hint: Any) -> Any:
 
 
 def split_methods(text: str) -> list[str]:
-    """A list of methods, cut at the commas outside of brackets; `all` is those of the package, `paper` those of Table 1.
+    """A list of methods, cut at the commas outside of brackets; `all` is those of the package,
+    `paper` those of Table 1.
 
     >>> split_methods("mdmt-r[distance=none,scale=20], er")
     ['mdmt-r[distance=none,scale=20]', 'er']

@@ -129,7 +129,9 @@ def _setup(config: RunConfig, record: dict[str, Any]) -> tuple[str, ...]:
 
 
 def stored_bytes(record: dict[str, Any]) -> int:
-    """What a method has to keep: examples, and buffers such as EWC's, which runs of 0.1.0 did not count."""
+    """What a method has to keep: examples, and buffers such as EWC's, which runs of 0.1.0 did not
+    count.
+    """
     return int(record["memory_bytes"] + record.get("buffer_bytes", 0))
 
 
@@ -248,7 +250,8 @@ def interval(values: list[float]) -> tuple[float, float] | None:
 
 
 def published_for(config: RunConfig) -> dict[str, Any] | None:
-    """The row of Table 1 for a config with its settings, in a reading for which they were chosen; or None.
+    """The row of Table 1 for a config with its settings, in a reading for which they were chosen;
+    or None.
 
     Nothing is known of the settings behind MER on Split CIFAR.
     """
@@ -261,7 +264,9 @@ def published_for(config: RunConfig) -> dict[str, Any] | None:
 def with_table_2(
     rows: Sequence[Row | None], configs: Sequence[Sequence[RunConfig]], numbers: Sequence[int] | None = None
 ) -> list[Row | None]:
-    """The rows of the variants of Table 2, or of some by number, with its values, where Table 1's stood."""
+    """The rows of the variants of Table 2, or of some by number, with its values, where Table 1's
+    stood.
+    """
     content = table("table2")
     numbers = range(len(ABLATION)) if numbers is None else numbers
     ablation: list[Row | None] = []

@@ -15,7 +15,9 @@ from mdmt.errors import Mistake
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a temporary file, flushed to the disk, renamed into place."""
+    """Write a file whole or not at all: a temporary file, flushed to the disk, renamed into
+    place.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:

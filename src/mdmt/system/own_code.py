@@ -1,4 +1,6 @@
-"""A person's own code: methods, streams and networks by `module:name` or `path/file.py:name`. Nothing here loads torch."""
+"""A person's own code: methods, streams and networks by `module:name` or `path/file.py:name`.
+Nothing here loads torch.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def canonical(name: str) -> str:
     if not file.is_file():
         raise Mistake(f"{path} is missing: {name!r} asks for {attribute!r} in it")
     if not file.stem.isidentifier():
-        raise Mistake(f"{path}: its name cannot be that of a module; rename it to letters, digits and _")
+        raise Mistake(
+            f"{path}: its name cannot be that of a module; rename it to letters, digits and _"
+        )
     loaded = sys.modules.get(file.stem)
     if loaded is not None and Path(getattr(loaded, "__file__", None) or "").resolve() != file:
         raise Mistake(f"{path}: another module is called {file.stem!r}; rename the file")

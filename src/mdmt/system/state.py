@@ -1,8 +1,9 @@
-"""The one way state is saved: tensors as safetensors, the rest as JSON, written whole or not at all.
+"""The one way state is saved: tensors as safetensors, the rest as JSON, written whole or not at
+all.
 
-A folder holds one file per part, named by its content, and `state.json`, which names them and is renamed into place last:
-until then the folder is what it was before. With `keep`, the state before the last stays beside it as `previous.json`, and is
-read when the last is damaged.
+A folder holds one file per part, named by its content, and `state.json`, which names them and is
+renamed into place last: until then the folder is what it was before. With `keep`, the state before
+the last stays beside it as `previous.json`, and is read when the last is damaged.
 """
 
 from __future__ import annotations
@@ -28,13 +29,19 @@ def _crash_point(name: str) -> None:
     """A named moment of writing: tests die here."""
 
 
-def write_state(folder: str | Path, parts: Parts, rest: dict[str, Any], *, keep: bool = False) -> None:
-    """Save the parts and the rest; what the folder held before is replaced, or becomes the previous, at the very end."""
+def write_state(
+    folder: str | Path, parts: Parts, rest: dict[str, Any], *, keep: bool = False
+) -> None:
+    """Save the parts and the rest; what the folder held before is replaced, or becomes the
+    previous, at the very end.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files = {}
     for part, tensors in parts.items():
-        data = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
+        data = save(
+            {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+        )
         digest = hashlib.sha256(data).hexdigest()
         files[part] = {"file": f"{part}-{digest[:16]}.safetensors", "sha256": digest}
         path = folder / files[part]["file"]
@@ -69,8 +76,8 @@ def read_state(
 ) -> tuple[Parts, dict[str, Any]]:
     """Read what `write_state` wrote; a missing or damaged file is a Mistake that names it.
 
-    Where the last state is damaged and the one before was kept, fall back to it and report that through `warn`. Where both are,
-    but only in `optional` parts, go on without these.
+    Where the last state is damaged and the one before was kept, fall back to it and report that
+    through `warn`. Where both are, but only in `optional` parts, go on without these.
     """
     folder = Path(folder)
     names = [name for name in (MANIFEST, PREVIOUS) if (folder / name).exists()] or [MANIFEST]
@@ -100,7 +107,9 @@ def _read(folder: Path, name: str, may_lack: Collection[str]) -> tuple[Parts, di
     if not isinstance(body, dict) or body.pop("sha256", None) != _digest(body):
         raise Mistake(f"{manifest} is damaged: its checksum is wrong")
     if body["format"] > FORMAT:
-        raise Mistake(f"{manifest} was written by a newer mdmt (format {body['format']}): update mdmt")
+        raise Mistake(
+            f"{manifest} was written by a newer mdmt (format {body['format']}): update mdmt"
+        )
     parts: Parts = {}
     for part, entry in body["files"].items():
         path = folder / Path(entry["file"]).name
@@ -108,7 +117,9 @@ def _read(folder: Path, name: str, may_lack: Collection[str]) -> tuple[Parts, di
         if hashlib.sha256(data).hexdigest() == entry["sha256"]:
             parts[part] = load(data)
         elif part not in may_lack:
-            raise Mistake(f"{path} is {'damaged: its checksum is wrong' if data else 'missing or empty'}")
+            raise Mistake(
+                f"{path} is {'damaged: its checksum is wrong' if data else 'missing or empty'}"
+            )
     return parts, body["state"]
 
 
