@@ -1,9 +1,11 @@
-"""Steps of Avalanche, in its own environment (`make bench-peers`): a request and an answer per line.
+"""Steps of Avalanche, in its own environment (`make bench-peers`): a request and an answer per
+line.
 
-The network, batch size, memory and data are ours. With `pixels`, a transform turns uint8 inputs into
-floats sample by sample, as Avalanche's own benchmarks do. With `floats`, the inputs are floats already:
-that spares Avalanche the conversion that we do, and takes four times the memory. The clock covers the
-time between the ends of two iterations of a running `train`, without its start, end and evaluation.
+The network, batch size, memory and data are ours. With `pixels`, a transform turns uint8 inputs
+into floats sample by sample, as Avalanche's own benchmarks do. With `floats`, the inputs are floats
+already: that spares Avalanche the conversion that we do, and takes four times the memory. The clock
+covers the time between the ends of two iterations of a running `train`, without its start, end and
+evaluation.
 """
 
 from __future__ import annotations
@@ -17,9 +19,8 @@ BEGIN = time.perf_counter()
 import torch  # noqa: E402
 
 TORCH = time.perf_counter() - BEGIN
-SCHEMAS = torch.library.Library(
-    "torchvision", "DEF"
-)  # a torchvision built for CUDA cannot define them beside this torch
+# A torchvision built for CUDA cannot define them beside this torch.
+SCHEMAS = torch.library.Library("torchvision", "DEF")
 for name in ("nms", "qnms"):
     SCHEMAS.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 

@@ -66,9 +66,8 @@ def collect(runs: Path, results: Path) -> int:
             continue
         place = results / folder.path.relative_to(runs)
         place.mkdir(parents=True, exist_ok=True)
-        write_json(
-            place / CONFIG, {**folder.config.to_json(), "data": None}
-        )  # no folder of the machine that did it
+        # No folder of the machine that did it.
+        write_json(place / CONFIG, {**folder.config.to_json(), "data": None})
         shutil.copyfile(folder.path / RECORD, place / RECORD)
         write_file(place / STEPS, steps_as_csv(thinned(folder.steps)).encode())
         if folder.config.method in DRAWN and folder.config.seed == SEED:
@@ -327,9 +326,8 @@ def readme_table(studies: list[Study]) -> str:
 
 def digits_table(studies: list[Study]) -> str:
     """All methods on the embedded digits, with what they cost."""
-    (study,) = [
-        study for study in studies if study.benchmark == DIGITS
-    ]  # one head for all tasks: A_free is A_T
+    # One head for all tasks: A_free is A_T.
+    (study,) = [study for study in studies if study.benchmark == DIGITS]
     columns = ["method", "kind", *(metric.heading for metric in SHOWN), "seconds", "memory (MB)"]
     lines = []
     for row in study.rows:

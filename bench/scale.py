@@ -50,9 +50,8 @@ def rows() -> Iterator[Row]:
             from mdmt.experiments.cluster import Cluster
 
             kinds[RAY] = lambda out: Cluster(address, out)
-        seconds = {
-            name: [seconds_for(make)] for name, make in kinds.items()
-        }  # starts processes and loads torch
+        # Starts processes and loads torch.
+        seconds = {name: [seconds_for(make)] for name, make in kinds.items()}
         for _ in range(ROUNDS):
             for name, make in kinds.items():
                 seconds[name].append(seconds_for(make))

@@ -27,9 +27,8 @@ BENCHMARKS = ("permuted-digits", "split-digits")
 TRIALS = 12
 SEEDS = range(2001, 2003)  # runs are measured from 1234 on
 FINE_LR = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
-SUBSETS = {
-    "split-digits": 350
-}  # half of each held-out task: a convolutional network takes its time
+# Half of each held-out task: a convolutional network takes its time.
+SUBSETS = {"split-digits": 350}
 COARSE_LR = (0.01, 0.03, 0.1, 0.3)
 # A decade to either side of where earlier runs stayed finite: in the wide space of `mdmt tune` most
 # trials of MAS and PI

@@ -26,10 +26,11 @@ from mdmt.methods.base import Method
 from mdmt.tasks import Permutation, Stream, Task
 
 Kind = Literal["resnet", "mlp"]
+# Batch norm and a head per task that grows; one shared head.
 KINDS: tuple[Kind, ...] = (
     "resnet",
     "mlp",
-)  # batch norm and a head per task that grows; one shared head
+)
 RING, RESERVOIR, SIDE = 3, 30, 8
 
 

@@ -21,11 +21,12 @@ class Unreachable(Mistake):
     """The server could not be reached."""
 
 
+# Told in one line; anything else is a bug of ours, with its traceback.
 EXPECTED = (
     Mistake,
     FloatingPointError,
     OSError,
-)  # told in one line; anything else is a bug of ours, with its traceback
+)
 
 
 def go_on(fresh: bool) -> str:

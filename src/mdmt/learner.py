@@ -402,9 +402,8 @@ class Learner(Predictor):
                     f"{folder} was saved with a {what} of your own: Learner.load({str(folder)!r},"
                     f" {what}=...)"
                 )
-        settings = {
-            name: value for name, value in about["learner"].items() if name != "compile"
-        }  # a setting of 0.1.0
+        # A setting of 0.1.0.
+        settings = {name: value for name, value in about["learner"].items() if name != "compile"}
         if precision is not None:
             settings["precision"] = precision
         learner = cls(
@@ -524,9 +523,8 @@ class Learner(Predictor):
             if self.network is None:
                 self._build(example, len(part.classes))
             self.model.check_inputs(f"task {part.name!r}", example)
-            augmentation.augment(
-                self.augment, example, np.random.default_rng(0)
-            )  # refuses what is no image
+            # Refuses what is no image.
+            augmentation.augment(self.augment, example, np.random.default_rng(0))
         if self.needs_two:
             refuse_single_examples(self.backbone, self.method.one_by_one, self.batch, task)
         with self.model.lock:  # predictions from other threads see all of it or nothing

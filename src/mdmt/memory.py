@@ -23,12 +23,10 @@ from mdmt.inputs.augment import Augmentation, augment
 from mdmt.inputs.device import fits, gather, send
 from mdmt.tasks import Batch
 
-Read = Callable[
-    [Tensor], Batch
-]  # examples of the current task by index, with their features where those are stored
-Complete = Callable[
-    [Batch], Batch
-]  # a batch with its features where those are stored, which takes a pass to compute
+# Examples of the current task by index, with their features where those are stored.
+Read = Callable[[Tensor], Batch]
+# A batch with its features where those are stored, which takes a pass to compute.
+Complete = Callable[[Batch], Batch]
 
 
 class Memory:
@@ -47,9 +45,8 @@ class Memory:
         self.inputs = self.labels = self.tasks = self.features = None  # type: Tensor | None
         self.available = torch.empty(0, dtype=torch.int64)  # slots that may be drawn
         self.generator = np.random.default_rng(0)
-        self.device = torch.device(
-            "cpu"
-        )  # where inputs and features are needed, and lie if they fit; the rest is here
+        # Where inputs and features are needed, and lie if they fit; the rest is here.
+        self.device = torch.device("cpu")
         self.augment: Augmentation = (
             "none"  # what is done to examples that are drawn; those kept stay as they are
         )
@@ -195,9 +192,8 @@ class Memory:
                 and column is not None
                 and (gained := new.shape[1] - column.shape[1])
             ):
-                self.features = column = functional.pad(
-                    column, (0, gained), value=torch.nan
-                )  # a head that has grown
+                # A head that has grown.
+                self.features = column = functional.pad(column, (0, gained), value=torch.nan)
             if column is None or len(column) < capacity:
                 shape = (capacity, *new.shape[1:])
                 place = self._place(name, math.prod(shape) * new.element_size())

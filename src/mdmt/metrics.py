@@ -44,9 +44,8 @@ def forgetting(a: Rows, t: int | None = None) -> float | None:
     a, t = _matrix(a, t)
     if t == 1:
         return None
-    best = np.fmax.reduce(
-        a[: t - 1, : t - 1], axis=0
-    )  # NaN where a task was never evaluated before
+    # NaN where a task was never evaluated before.
+    best = np.fmax.reduce(a[: t - 1, : t - 1], axis=0)
     return float(np.mean(best - a[t - 1, : t - 1]))
 
 

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 START = "torchrun --nproc-per-node K -m mdmt run ..."
 NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells each process
-PATIENCE = timedelta(
-    minutes=30
-)  # while one rank prepares what the others wait for: data, weights, a checkpoint
+# While one rank prepares what the others wait for: data, weights, a checkpoint.
+PATIENCE = timedelta(minutes=30)
 SILENCE = timedelta(seconds=45)  # within a step: a rank that is silent for so long is gone
 
 T = TypeVar("T")

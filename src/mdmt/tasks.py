@@ -184,9 +184,8 @@ class Task:
         if examples is None:
             raise Mistake(f"task {self.name!r} has no test examples")
         rows = examples.inputs
-        inputs = (
-            rows.index_select(0, index) if isinstance(rows, Tensor) else rows[index]
-        )  # rows whole: quicker than [index]
+        # Rows whole: quicker than [index].
+        inputs = rows.index_select(0, index) if isinstance(rows, Tensor) else rows[index]
         maps.after_gathering(inputs.nbytes)
         return inputs if self.view is None else self.view(inputs)
 

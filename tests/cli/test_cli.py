@@ -78,9 +78,8 @@ def test_json_is_one_object(tmp_path, capsys):
     assert result["metrics"]["F_T"] is None
     runs = result["metrics"]["A_T"]["runs"]
     assert result["metrics"]["A_T"]["mean"] == pytest.approx(sum(runs) / 2)
-    assert result["metrics"]["A_T"]["std"] == pytest.approx(
-        abs(runs[0] - runs[1]) / 2
-    )  # population
+    # Population.
+    assert result["metrics"]["A_T"]["std"] == pytest.approx(abs(runs[0] - runs[1]) / 2)
     main(arguments)
     assert json.loads(capsys.readouterr().out) == result  # read, not run again
 

@@ -220,9 +220,8 @@ def test_the_guard_against_strided_1x1_kernels_is_needed():
         pytest.skip(
             f"torch {torch.__version__} has this kernel mended: Conv need not slice any more"
         )
-    assert ended.returncode < 0, (
-        ended.stderr
-    )  # by which signal depends on what lay behind the buffer
+    # By which signal depends on what lay behind the buffer.
+    assert ended.returncode < 0, ended.stderr
 
 
 class Convolutions(TorchDispatchMode):
@@ -247,9 +246,8 @@ def test_our_networks_never_call_a_strided_1x1_kernel(make):
         model.gradient(model.scores(model.features(torch.rand(2, 3, 16, 16))).square().sum())
     kinds = {kind for kind, kernel, _ in seen.calls if kernel == (1, 1)}
     assert kinds == {"forward", "backward"}  # there are 1x1 kernels ...
-    assert {stride for _, kernel, stride in seen.calls if kernel == (1, 1)} == {
-        (1, 1)
-    }  # ... and none has a stride
+    # ... and none has a stride.
+    assert {stride for _, kernel, stride in seen.calls if kernel == (1, 1)} == {(1, 1)}
 
 
 def test_the_slice_gives_what_the_strided_kernel_would(generator):

@@ -694,9 +694,8 @@ def test_snapshots_never_cost_a_run(tmp_path):
         if path.name in (tmp_path / "state.json").read_text()
     ]
     flip(weights)
-    assert (
-        mdmt.Learner.load(tmp_path, warn=lines.append).record.steps == 10
-    )  # the state before the last
+    # The state before the last.
+    assert mdmt.Learner.load(tmp_path, warn=lines.append).record.steps == 10
     assert lines[1:] == [
         f"{weights} is damaged: its checksum is wrong; going on from the checkpoint before it"
     ]

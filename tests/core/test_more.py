@@ -49,9 +49,8 @@ def test_more_data_teach_the_same_rows():
     curve = [*known.record.curve[0]]
     known.learn(more, more=True)
     assert [task.rows.tolist() for task in known.tasks] == rows
-    assert known.evaluate(first)[0] > max(
-        accuracy, 0.8
-    )  # labels mean the same classes, in whatever order they came
+    # Labels mean the same classes, in whatever order they came.
+    assert known.evaluate(first)[0] > max(accuracy, 0.8)
     assert known.current == 1
     assert [task["train"] for task in known.record.tasks] == [80, 40]
     assert [len(row) for row in known.record.accuracy] == [1, 2]

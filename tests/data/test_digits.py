@@ -60,9 +60,8 @@ def test_a_subset_of_permuted_digits_is_balanced_and_drawn_as_elsewhere():
     assert not torch.equal(other[0].train.inputs, stream[0].train.inputs)
     apart = benchmarks.make("permuted-digits", 1234, subset=100, cross_validation=True)
     assert apart.reduced == {"cross_validation": True, "subset": 100}
-    few = benchmarks.make(
-        "permuted-digits", 1234, tasks=1, subset=3
-    )  # not an example of every class
+    # Not an example of every class.
+    few = benchmarks.make("permuted-digits", 1234, tasks=1, subset=3)
     assert (len(few[0].train), few.outputs) == (3, 10)
 
 

@@ -128,9 +128,8 @@ def test_cifar(tmp_path):
     assert torch.bincount(cifar.train.labels).tolist() == [3] * 100
     assert sorted(cifar.test.labels.tolist()) == list(range(100))
     raw = pickle.loads((tmp_path / "train").read_bytes())[b"data"]
-    assert (
-        images[5, 1].flatten().tolist() == raw[5, 1024:2048].tolist()
-    )  # red, then green, then blue
+    # Red, then green, then blue.
+    assert images[5, 1].flatten().tolist() == raw[5, 1024:2048].tolist()
 
 
 class Evil:

@@ -132,9 +132,8 @@ def test_split_cub(tmp_path):
     assert stream[0].classes == tuple(split_cub.class_order(1234)[0])
     assert [(len(t.train), len(t.test)) for t in stream] == [(20, 10)] * 2
     assert stream[0].train.inputs.shape == (20, 3, 8, 8)
-    red = (
-        stream[0].test.inputs[torch.arange(10)][:, 0].float().mean((1, 2))
-    )  # an image's red is its class
+    # An image's red is its class.
+    red = stream[0].test.inputs[torch.arange(10)][:, 0].float().mean((1, 2))
     named = torch.tensor(stream[0].classes)[stream[0].test.labels]
     assert (red - named).abs().max() < 3
     assert (stream.outputs, stream.scale, stream.per_class) == (200, 1.0, False)
@@ -155,9 +154,8 @@ def test_split_awa_shares_a_class_over_its_tasks(tmp_path):
     for c in set(flat):
         rows = [row for label, row in used if label == c]
         whole = listed.train[listed.labels[listed.train] == c].tolist()
-        assert (
-            rows == whole[: len(whole) // flat.count(c) * flat.count(c)]
-        )  # consecutive, in order, none twice
+        # Consecutive, in order, none twice.
+        assert rows == whole[: len(whole) // flat.count(c) * flat.count(c)]
     assert [len(t.test) for t in stream] == [15] * 17
     assert (stream.outputs, stream.per_class) == (850, True)
     assert stream.reduced == {"image_size": 8, "images": "substitute images"}

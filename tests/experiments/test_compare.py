@@ -57,10 +57,11 @@ def test_json_rows_are_in_the_order_asked_and_failures_are_listed(out, capsys):
     assert err == ""
     found = json.loads(printed)
     assert set(found) == {"rows", "failed"}
+    # Only er has that setting.
     assert [row["label"] for row in found["rows"]] == [
         "van",
         "er[reference_batch=8]",
-    ]  # only er has that setting
+    ]
     assert [(f["label"], f["seed"]) for f in found["failed"]] == [
         ("van[lr=1e30]", 1234),
         ("van[lr=1e30]", 1235),
@@ -466,9 +467,8 @@ def children(pid, number):
     """So many worker processes of a process, as soon as they are there."""
 
     def workers():
-        found = [
-            worker for server in offspring(pid) for worker in offspring(server)
-        ]  # they are forked by a server
+        # They are forked by a server.
+        found = [worker for server in offspring(pid) for worker in offspring(server)]
         return found if len(found) == number else None
 
     found = soon(workers)

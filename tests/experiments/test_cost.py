@@ -94,9 +94,8 @@ def test_buffers_are_those_a_method_declares(name):
 
 
 def test_an_optimiser_remembers_too():
-    assert (
-        cost_of("van", optimiser="Adam")["training"]["buffers"] == 2 * PARAMETERS + FLOAT
-    )  # and its count of steps
+    # And its count of steps.
+    assert cost_of("van", optimiser="Adam")["training"]["buffers"] == 2 * PARAMETERS + FLOAT
 
 
 def test_the_memory_is_full_and_representations_are_counted():
@@ -120,10 +119,11 @@ def test_gem_holds_a_gradient_for_each_past_task():
 
 def test_measuring_leaves_a_method_its_own_steps():
     found = [cost_of("mer", replay=n, batch=1)["training"] for n in (0, 3)]
+    # Two copies of the weights and a gradient.
     assert [f["vectors"] // PARAMETERS for f in found] == [
         3,
         3,
-    ]  # two copies of the weights and a gradient
+    ]
 
 
 def test_joint_is_measured_on_all_tasks_at_once():

@@ -52,9 +52,8 @@ def learned(clock, seconds, total=60):
 def test_a_run_of_hours_is_told_once_and_early(clock):
     ((step, line),) = learned(clock, [1000.0, 1000.0])
     assert step == 2  # the first step is left out
-    assert line.startswith(
-        "it will take about 16 h; Ctrl-C leaves a checkpoint"
-    )  # 58 steps of 1000 s
+    # 58 steps of 1000 s.
+    assert line.startswith("it will take about 16 h; Ctrl-C leaves a checkpoint")
 
 
 def test_twenty_steps_are_enough_where_they_are_quick(clock):

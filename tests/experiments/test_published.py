@@ -193,11 +193,12 @@ def test_the_cost_table():
     assert rows["gem"]["inference_ms"]["split-cifar"] is None
 
 
+# As in their papers: their strengths were chosen for the programs' form.
 NOT_CHOSEN = (
     "ewc",
     "mas",
     "rwalk",
-)  # as in their papers: their strengths were chosen for the programs' form
+)
 
 
 @pytest.mark.parametrize("benchmark", list(table("table1")["rows"]))

@@ -141,9 +141,10 @@ def test_a_rank_that_is_killed_and_the_same_command_again(victim, tmp_path):
     )
     main([*COMMAND, "--out", str(tmp_path / "alone")])
     (alone,) = (tmp_path / "alone").rglob("record.json")
+    # One hash.
     assert alone.relative_to(tmp_path / "alone") == (folder / "record.json").relative_to(
         tmp_path / "runs"
-    )  # one hash
+    )
     one, both = (json.loads(path.read_text()) for path in (alone, folder / "record.json"))
     assert [one[key] for key in ("accuracy", "curve", "steps")] == [
         both[key] for key in ("accuracy", "curve", "steps")

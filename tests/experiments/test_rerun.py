@@ -120,9 +120,8 @@ def test_data_that_lies_elsewhere(finished, monkeypatch):
     )
     with pytest.raises(Mistake, match="permuted-digits comes with the package"):
         rerun(RunFolder(finished), data="elsewhere")
-    monkeypatch.setattr(
-        "mdmt.experiments.rerun.check_config", lambda config: None
-    )  # as if it took --data
+    # As if it took --data.
+    monkeypatch.setattr("mdmt.experiments.rerun.check_config", lambda config: None)
     assert rerun(RunFolder(finished), data="elsewhere")["same"]
     assert asked == ["elsewhere"]
     (finished / "weights.pth").write_text("others")

@@ -93,14 +93,14 @@ def test_a_release_goes_on(release, tmp_path):
     before = (finished / "record.json").read_bytes()
     then = json.loads(before)
     now = run(RunFolder(finished).config, tmp_path / "runs", on_step=steps.append)
+    # Which came later too.
     assert {**now, "metrics": then["metrics"]} == {
         **then,
         "buffer_bytes": 0,
         "ranks": 1,
-    }  # which came later too
-    assert (
-        now["metrics"].items() > then["metrics"].items()
-    )  # as did a metric, which is computed for it
+    }
+    # As did a metric, which is computed for it.
+    assert now["metrics"].items() > then["metrics"].items()
     assert steps == []  # read, not run
     record = run(
         RunFolder(unfinished).config,
@@ -190,9 +190,8 @@ def test_a_narrow_screen_shows_all_columns(out, capsys, monkeypatch):
         for line in lines
     )
     shown = printed(capsys, "runs", "show", "er/", "--out", out).out.splitlines()
-    assert [line for line in shown if len(line) > 60] == [
-        str(folder(out, "er"))
-    ]  # to be copied whole
+    # To be copied whole.
+    assert [line for line in shown if len(line) > 60] == [str(folder(out, "er"))]
 
 
 def test_nothing_there(tmp_path, capsys):

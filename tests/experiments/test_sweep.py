@@ -123,9 +123,8 @@ def test_runs_share_the_graphics_cards_of_a_machine_out(tmp_path, monkeypatch):
     assert seen == ["4", "7", "4", "7"]
     del workers.running[1]
     assert workers._free_card() == "7"
-    assert (
-        Processes(tmp_path, 2, device="cuda:4")._free_card() is None
-    )  # a card that was named stays it
+    # A card that was named stays it.
+    assert Processes(tmp_path, 2, device="cuda:4")._free_card() is None
     assert Processes(tmp_path, 2)._free_card() is None
     assert process_count("auto", cards=3) == 3
 

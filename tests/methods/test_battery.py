@@ -101,9 +101,8 @@ def test_strength_zero_is_plain_fine_tuning_and_more_is_not(name, kind):
     one_task = trial.stream(tasks=1)
     assert outcome(trial_of(name, kind, strength=0.0).run()) == outcome(plain(kind))
     assert weights(trial.run()) != weights(plain(kind))
-    assert outcome(trial.run(stream=one_task)) == outcome(
-        plain(kind, one_task)
-    )  # nothing to hold yet
+    # Nothing to hold yet.
+    assert outcome(trial.run(stream=one_task)) == outcome(plain(kind, one_task))
 
 
 @pytest.mark.parametrize("kind", KINDS)

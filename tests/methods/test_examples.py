@@ -93,9 +93,8 @@ def test_less_is_forgotten_than_without_memory(seed):
 @pytest.mark.parametrize("policy", [memory.Reservoir(20), memory.Ring(3), memory.AtTaskEnd(3)])
 @pytest.mark.parametrize("make", [DERPP, ERACE])
 def test_same_bits_with_and_without_saving(make, policy, outputs, tmp_path):
-    kind = (
-        "resnet" if policy.observes else "mlp"
-    )  # two steps do not fill batch norm's running statistics
+    # Two steps do not fill batch norm's running statistics.
+    kind = "resnet" if policy.observes else "mlp"
     fresh = lambda: learner_of(  # noqa: E731
         make(reference_batch=8),
         memory=memory.make(policy.spec),
@@ -166,9 +165,8 @@ def test_der_follows_the_gradient_of_its_loss(policy, heads, kind):
     )
     found = method.gradient(new)
     assert expected.isfinite().all()
-    assert torch.allclose(
-        found, expected, atol=5e-5 * expected.abs().max()
-    )  # single precision through batch norm
+    # Single precision through batch norm.
+    assert torch.allclose(found, expected, atol=5e-5 * expected.abs().max())
 
 
 def test_der_stores_the_logits_of_the_pass_that_taught_an_example():

@@ -629,9 +629,8 @@ def test_mer_interpolates_batch_norm_statistics_with_the_weights():
         go(start, 0.0)
         for _ in range(2):
             before = copy()
-            scores = model.scores(model.features(example.inputs))[
-                :, :2
-            ]  # the task's two rows come first
+            # The task's two rows come first.
+            scores = model.scores(model.features(example.inputs))[:, :2]
             g = model.gradient(torch.nn.functional.cross_entropy(scores, example.labels))
             with torch.no_grad():
                 model.flat.sub_(lr * g)

@@ -102,9 +102,8 @@ def test_a_first_task_of_few_steps_is_learned(method):
             in_training = learner.model.features(task.test.inputs).norm(dim=1).mean()
         ratios.append(float(lengths / in_training))
         accuracies.append(learner.record.accuracy[0][0])
-    assert (
-        sorted(ratios)[1] < 2
-    )  # the middle one: a single seed depends on the rounding of the processor
+    # The middle one: a single seed depends on the rounding of the processor.
+    assert sorted(ratios)[1] < 2
     assert max(ratios) < 4  # where they start at 0 the middle one is about 9
     assert sum(accuracies) / 3 > 0.7
 

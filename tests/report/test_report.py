@@ -750,9 +750,8 @@ print("fig4" in page, "torch" in sys.modules)
 
 def test_what_only_reads_runs_loads_no_torch(tmp_path):
     runs = shutil.copytree(RELEASE, tmp_path / "runs")
-    full = leave(
-        runs, "mdmt-r", benchmark="split-cifar", tasks=17
-    )  # published values may stand beside it
+    # Published values may stand beside it.
+    full = leave(runs, "mdmt-r", benchmark="split-cifar", tasks=17)
     record = json.loads((full / "record.json").read_text())
     (full / "record.json").write_text(json.dumps({**record, "reduced": None}))
     page_ = tmp_path / "page.html"

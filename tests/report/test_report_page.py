@@ -81,9 +81,8 @@ def opened(browser, file):
 
 def test_every_section_and_chart_with_its_series(opened):
     page = opened()
-    assert (
-        page.title() == "mdmt report: permuted-digits, 4 tasks, one shared head"
-    )  # the hostile name did nothing
+    # The hostile name did nothing.
+    assert page.title() == "mdmt report: permuted-digits, 4 tasks, one shared head"
     names = (
         "setup",
         "table",
@@ -275,9 +274,8 @@ def test_a_watched_page_renews_itself_and_keeps_its_place(opened, tmp_path):
             (late / "record.json").write_text(record)
             page.locator("#s0-fig4 [data-series]").nth(1).wait_for(state="attached", timeout=30_000)
             page.wait_for_load_state()
-            assert page.evaluate(place) == pytest.approx(
-                before, abs=5
-            )  # though the differences have come above it
+            # Though the differences have come above it.
+            assert page.evaluate(place) == pytest.approx(before, abs=5)
         finally:
             serving.shutdown()
             thread.join()

@@ -44,9 +44,8 @@ def interrupt(folder, learned, step=5):
     """
     whole = json.loads((folder / "record.json").read_text())
     tasks = whole["tasks"][: learned + 1]
-    shared = (
-        json.loads((folder / "config.json").read_text())["heads"] == "shared"
-    )  # measured on tasks to come too
+    # Measured on tasks to come too.
+    shared = json.loads((folder / "config.json").read_text())["heads"] == "shared"
     record = {name: whole[name][:learned] for name in ("accuracy", "accuracy_task_free", "drift")}
     for name in ("drift",) if shared else tuple(record):
         record[name] = [row[: i + 1] for i, row in enumerate(record[name])]

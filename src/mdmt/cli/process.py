@@ -81,17 +81,15 @@ def in_child(work: Callable[[], None], advice: str = "") -> None:
         return
     sys.stdout.flush()
     sys.stderr.flush()
-    signal.signal(
-        signal.SIGCHLD, signal.SIG_DFL
-    )  # where it is ignored, a child cannot be waited for
+    # Where it is ignored, a child cannot be waited for.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(writer)
-        signal.signal(
-            signal.SIGINT, signal.SIG_IGN
-        )  # the parent's affair until the run itself heeds it
+        # The parent's affair until the run itself heeds it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         threading.Thread(target=_end_with_parent, args=(reader,), daemon=True).start()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         sys.exit(exit_code(work))

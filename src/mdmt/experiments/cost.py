@@ -96,9 +96,8 @@ def _small(stream: Stream, config: RunConfig, steps: int) -> Stream:
         count = max(kept, config.batch) if number < tasks else (WARM_UP + steps) * config.batch
         index = draw(task.train.labels, count, config.seed, number)
         if number == tasks:
-            index = index[
-                torch.arange(count) % len(index)
-            ]  # over again, where there are not as many
+            # Over again, where there are not as many.
+            index = index[torch.arange(count) % len(index)]
         part = copy.copy(task)
         part.train, part.test = task.train.subset(index), None
         small.append(part)
@@ -136,10 +135,11 @@ def _bytes_of_step(learner: Learner) -> dict[str, int]:
     for tensor in remembered:
         vectors.track(tensor)  # a step may replace it: then both count only while both are there
     del remembered
+    # The same bytes, but autograd can be watched.
     by_hand, learner.model.by_hand = (
         learner.model.by_hand,
         False,
-    )  # the same bytes, but autograd can be watched
+    )
     with activations, vectors:
         learner.step(batch)
     learner.model.by_hand = by_hand

@@ -66,9 +66,8 @@ class Shelf:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._copies: Any = (
-            WeakIdKeyDictionary()
-        )  # of inputs and views, on the device; None: they do not fit
+        # Of inputs and views, on the device; None: they do not fit.
+        self._copies: Any = WeakIdKeyDictionary()
 
     def inputs(self, task: Task, split: Literal["train", "test"], index: Tensor) -> Tensor:
         """Some inputs of a task as the network sees them, on the device.

@@ -110,10 +110,11 @@ def _unpack(files: Parts, rest: dict[str, Any]) -> dict[str, State]:
         tensors["recorder"] |= {
             f"{kind}.{name}": value for name, value in files.get(kind, {}).items()
         }
+    # Mdmt 0.1.0 laid out every kernel so, and did not say it.
     about = {
         "channels_last": True,
         **rest,
-    }  # mdmt 0.1.0 laid out every kernel so, and did not say it
+    }
     return {
         "learner": (tensors["learner"], about),
         "model": (tensors["model"], about),

@@ -212,9 +212,8 @@ class Recorder:
         now = model.embed(task.inputs("test", fixed_sample(task)))
         before = self.reference_features.setdefault(name, now)
         moved = float((1 - torch.cosine_similarity(now, before)).mean())
-        return (
-            max(0.0, moved) if math.isfinite(moved) else None
-        )  # rounding may give a little less than nothing
+        # Rounding may give a little less than nothing.
+        return max(0.0, moved) if math.isfinite(moved) else None
 
     def _take_snapshots(self, model: Model) -> None:
         after = len(self.heads.tasks) - 1

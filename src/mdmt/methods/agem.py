@@ -20,7 +20,6 @@ class AGEM(Rehearsal):
         reference = self.memory.sample(self.reference_batch)
         if reference is None:
             return self.grad(batch)[1]
-        r, g = self.grads(reference, batch)[
-            1
-        ].unbind()  # memory first, then the new batch: the order batch norm sees
+        # Memory first, then the new batch: the order batch norm sees.
+        r, g = self.grads(reference, batch)[1].unbind()
         return g - (g @ r).clamp(max=0) / (r @ r).clamp_min(TINY) * r

@@ -145,11 +145,12 @@ class Method:
     and the hooks it needs.
     """
 
+    # As in tables; rehearsal, regularisation or bound; authors and year.
     name, kind, source = (
         "",
         "",
         "",
-    )  # as in tables; rehearsal, regularisation or bound; authors and year
+    )
     uses_memory = stores_features = cosine = False
     one_by_one = False  # whether it passes single examples through the network
     policy = ""  # the memory policy it needs, when it is not the benchmark's

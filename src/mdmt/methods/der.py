@@ -61,8 +61,7 @@ class DERPP(Rehearsal):
             self.logits = scores.detach()
         if batch.features is None:
             return super().loss(features, batch)
-        missing = (
-            batch.features.isnan()
-        )  # the head may be wider by now, or have rows in use that were free
+        # The head may be wider by now, or have rows in use that were free.
+        missing = batch.features.isnan()
         gap = scores[:, : missing.shape[1]] - batch.features
         return gap.masked_fill(missing, 0).square().sum(1) / (~missing).sum(1)

@@ -63,9 +63,8 @@ class EWC(RunningFisher):
 
     name, source = "ewc", "Kirkpatrick et al., 2017"
     reading: Literal["code", "paper"] = "code"
-    samples: int = setting(
-        default=200, least=1
-    )  # examples of a task that its Fisher is taken from (paper)
+    # Examples of a task that its Fisher is taken from (paper).
+    samples: int = setting(default=200, least=1)
 
     weighted = Buffer(like="params")  # sum_k F_k theta_k (paper)
 

@@ -41,9 +41,8 @@ class MEGA(Rehearsal):
         )
         if self.reading == "code":
             return balanced
-        return torch.where(
-            loss <= self.threshold, r, balanced
-        )  # chosen on the device, which nobody waits for
+        # Chosen on the device, which nobody waits for.
+        return torch.where(loss <= self.threshold, r, balanced)
 
 
 def turned(g: Tensor, r: Tensor, loss: Tensor, loss_ref: Tensor) -> Tensor:

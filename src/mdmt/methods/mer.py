@@ -48,9 +48,8 @@ class MER(Method):
                 *earlier, last = self.visits(new)
                 for example in earlier:
                     self.visit(example)
-                self.learner.apply(
-                    self.grad(last)[1]
-                )  # which also checks that the losses of all were finite
+                # Which also checks that the losses of all were finite.
+                self.learner.apply(self.grad(last)[1])
                 self.interpolate(start, self.beta)
             self.interpolate(first, self.gamma)
 

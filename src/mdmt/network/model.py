@@ -29,9 +29,8 @@ from mdmt.inputs.arrays import RowView
 from mdmt.inputs.device import send
 
 Precision = Literal["fp32", "bf16"]
-CHUNK = {
-    "cpu": 2**19
-}  # numbers in one batch of inputs when nothing is trained: what its caches hold
+# Numbers in one batch of inputs when nothing is trained: what its caches hold.
+CHUNK = {"cpu": 2**19}
 LARGE = 2**22  # and elsewhere
 
 
@@ -68,14 +67,12 @@ class Model:
     ) -> None:
         self.cosine, self.scale, self.seed = cosine, scale, seed
         self.precision = precision
-        self.lock = (
-            threading.RLock()
-        )  # modes are the module's own: one thread at a time passes through it
+        # Modes are the module's own: one thread at a time passes through it.
+        self.lock = threading.RLock()
         if isinstance(backbone, Backbone) and not backbone.drawn:
             backbone.cpu().draw(_generator(seed, 0))  # the generator is the processor's
-        self.backbone = backbone.to(
-            device
-        ).eval()  # moved before flattening: a later move would cut the views
+        # Moved before flattening: a later move would cut the views.
+        self.backbone = backbone.to(device).eval()
         self.mean = None if mean is None else mean.to(device, torch.float32)
         self.input: tuple[list[int], str] = ([], "")  # shape and type of one input
         if example is not None:

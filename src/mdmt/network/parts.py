@@ -123,9 +123,8 @@ class _Normalise(torch.autograd.Function):
         means, variances = ranks.sum_(of_ranks).unbind(1)
         shares = _shares(_passing, ranks.size(), mean.dtype, mean.device)
         mean = (shares * means).sum(0)
-        variance = (shares * (variances + (means - mean).square())).sum(
-            0
-        )  # no difference of large numbers
+        # No difference of large numbers.
+        variance = (shares * (variances + (means - mean).square())).sum(0)
         ctx.save_for_backward(x, weight, mean, variance)
         ctx.mark_non_differentiable(mean, variance)
         ctx.eps = eps

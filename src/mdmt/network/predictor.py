@@ -49,9 +49,8 @@ def columns(heads: Heads, task: str | None) -> list[Column]:
     by_row: dict[int, Column] = {}
     for learned in heads.tasks:
         for label, row in zip(learned.classes, learned.rows.tolist(), strict=True):
-            owner = (
-                None if row in by_row else learned.name
-            )  # a class of one head that several tasks share
+            # A class of one head that several tasks share.
+            owner = None if row in by_row else learned.name
             by_row[row] = Column(owner, label, row)
     return list(by_row.values())
 

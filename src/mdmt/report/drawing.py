@@ -292,12 +292,10 @@ def _short(text: str) -> str:
     text = re.sub(r"-?\d+\.\d{2,}", _seen, text)
     text = re.sub(r"(font-size: 10px|font-family: [^;]*|stroke-dashoffset: 0); ?", "", text)
     text = re.sub(r' transform="rotate\(-0 [^"]*"| xmlns[^" ]*"[^"]*"| version="[^"]*"', "", text)
-    text = re.sub(
-        r'<svg width="[^"]*" height="[^"]*"', "<svg", text
-    )  # as large as the page has room for
-    text = re.sub(
-        r'<path d="[^"]*" style="fill: none"/>', "", text
-    )  # the ground of a picture without one
+    # As large as the page has room for.
+    text = re.sub(r'<svg width="[^"]*" height="[^"]*"', "<svg", text)
+    # The ground of a picture without one.
+    text = re.sub(r'<path d="[^"]*" style="fill: none"/>', "", text)
     text = re.sub(r"<defs>\s*</defs>|<g/>", "", _ungrouped(text))
     text = re.sub(r"\s*\n\s*", "\n", text).strip()
     text = re.sub(r"\n(?=[Cz\"])|\n?L(?= )|(?<=[MC]) ", "", text)

@@ -35,9 +35,10 @@ def test_first_middle_and_last_task():
     assert torch.equal(learner.recorder.snapshots["head"], learner.model.head.detach())
     rows = learner.tasks[0].rows
     assert torch.equal(learner.recorder.snapshots["head.0.4"], learner.model.head.detach()[rows])
+    # Nothing rehearses it.
     assert torch.equal(
         learner.recorder.snapshots["head.0.0"], learner.recorder.snapshots["head.0.4"]
-    )  # nothing rehearses it
+    )
 
 
 def test_a_learner_without_a_stream_keeps_none():

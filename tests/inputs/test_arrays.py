@@ -41,11 +41,12 @@ def test_frames_and_series():
         task = Task("a", frame[["a", "b"]], y, test=(frame[["a", "b"]], frame["bird"]))
         assert (task.classes, task.train.labels.tolist()) == (("kite", "owl"), [1, 0, 1])
         assert (task.train.inputs.dtype, task.train.inputs.tolist()) == (torch.float32, X)
+    # Whole numbers of a table are numbers.
     assert Task("a", frame[["b"]], frame["b"]).classes == (
         1,
         3,
         5,
-    )  # whole numbers of a table are numbers
+    )
     learner = mdmt.Learner(mdmt.backbones.mlp(2, 4), mdmt.VAN())
     learner.learn(task)
     assert len(learner.predict(frame[["a", "b"]])) == 3

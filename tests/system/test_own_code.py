@@ -87,9 +87,8 @@ def test_a_stream_and_a_network_of_ones_own(place, capsys):
         )
         == 0
     )
-    assert (
-        json.loads(capsys.readouterr().out)["runs"] == van["runs"]
-    )  # the same run by another name
+    # The same run by another name.
+    assert json.loads(capsys.readouterr().out)["runs"] == van["runs"]
     assert main(["runs", "list"]) == 0
     assert "own_a:stream" in capsys.readouterr().out
 

@@ -32,9 +32,10 @@ def test_products_are_rounded_and_all_else_is_whole(method, backbone):
     floats = {
         key: value for part in parts for key, value in part.items() if value.is_floating_point()
     }
+    # Halves always.
     floats = {
         key: value for key, value in floats.items() if not key.startswith("snapshots.features")
-    }  # halves always
+    }
     assert {value.dtype for value in floats.values()} <= {torch.float32, torch.float64}
     whole = learned(method, backbone, "fp32").model.flat
     assert not torch.equal(learner.model.flat, whole)

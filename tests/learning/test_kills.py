@@ -116,9 +116,8 @@ def killed_at_point(config, out, point, times):
 
 def killed_at_a_moment(config, out, seconds):
     with child(lambda: run(config, out, every=2)) as (pid, ended):
-        handle = os.pidfd_open(
-            pid
-        )  # of this very child, also when its number is given away after its end
+        # Of this very child, also when its number is given away after its end.
+        handle = os.pidfd_open(pid)
 
         def kill():
             with suppress(ProcessLookupError):

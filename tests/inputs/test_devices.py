@@ -19,9 +19,8 @@ from support.elsewhere import DEVICE, Elsewhere, Mixed, Remote
 from support.helpers import small_stream
 
 # What a method may wait for in a step, and why.
-MAY_WAIT = {
-    "gem": {"copy to the processor"}
-}  # its quadratic program is solved there: it has as many unknowns as tasks
+# Its quadratic program is solved there: it has as many unknowns as tasks.
+MAY_WAIT = {"gem": {"copy to the processor"}}
 
 
 class Small(Backbone):
@@ -237,9 +236,8 @@ def test_files_do_not_say_where_they_were_computed(tmp_path):
             learner.save(folder)
         for tensors, _ in read_states(folder).values():
             assert all(value.device.type == "cpu" for value in tensors.values())
-        names.append(
-            sorted(file.name for file in folder.glob("m*.safetensors"))
-        )  # named by their content
+        # Named by their content.
+        names.append(sorted(file.name for file in folder.glob("m*.safetensors")))
     assert names[0] == names[1]
     with Elsewhere():
         loaded = mdmt.Learner.load(folder, backbone=Small(), device=str(DEVICE))
