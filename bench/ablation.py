@@ -19,11 +19,12 @@ from typing import Any
 
 from mdmt.experiments.presets import BEST, HAS_BEST
 from mdmt.experiments.resolve import resolve
+from mdmt.experiments.sweep import run_all
 from mdmt.metrics import A_T, METRICS
 from mdmt.runs.config import RunConfig
 from mdmt.runs.folder import find_runs
 from mdmt.runs.record import versions
-from mdmt.runs.rows import mean_std, run_all
+from mdmt.runs.rows import mean_std
 from mdmt.system.files import write_json
 
 ABLATION = Path(__file__).parents[1] / "results" / "ablation.json"

@@ -12,8 +12,8 @@ import pytest
 
 from mdmt.cli.app import main
 from mdmt.experiments.resolve import resolve
+from mdmt.experiments.sweep import run_all
 from mdmt.runs.folder import RunFolder
-from mdmt.runs.rows import run_all
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
 SAME = ("accuracy", "curve", "drift", "steps", "weights_sha256")

@@ -29,7 +29,6 @@ LONGER = {  # functions that may be longer, and why
     "learner.Learner.learn": "to be cut",
     "learner.Learner.load": "to be cut",
     "network.model.Model.__init__": "to be cut",
-    "runs.rows.run_all": "to be cut",
 }
 TOP = {  # the public surface, each named by docs/api.md
     "__init__",
@@ -112,8 +111,6 @@ STILL_TO_CUT: set[tuple[str, str]] = {
     ("network.predictor", "learning.recorder"),
     ("network.predictor", "methods.base"),
     ("runs.request", "methods"),
-    ("runs.rows", "experiments.sweep"),
-    ("runs.rows", "experiments.workers"),
 }
 
 

@@ -159,7 +159,7 @@ def run_all(
 
     Unless `on_outcome` hears of every run, those that were only read are told here.
     """
-    import mdmt.runs.rows as comparison
+    from mdmt.experiments import sweep
     from mdmt.learning.checkpoints import parse_every
 
     if options.checkpoint_every is not None:
@@ -176,7 +176,7 @@ def run_all(
                 elif outcome.read:
                     read.append(outcome.config)
 
-            result = comparison.run_all(
+            result = sweep.run_all(
                 configs,
                 options.out,
                 options.find_workers(),

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from mdmt.experiments.workers import Event, Outcome, Processes, Workers
 from mdmt.runs.config import RunConfig, folder_of
+from mdmt.runs.rows import Failure, Row, row_of
 
 
 def sweep(
@@ -79,6 +80,69 @@ def sweep(
                 )
     finally:
         workers.stop()
+
+
+def run_all(
+    configs: Sequence[Sequence[RunConfig]],
+    out: str,
+    workers: Workers | int | Literal["auto"] = "auto",
+    *,
+    every: int | str | None = None,
+    fresh: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+    on_outcome: Callable[[Outcome, Row | None], None] | None = None,
+) -> tuple[list[Row | None], list[Failure]]:
+    """Do the runs of each variant, one per seed, and summarise each variant as a row.
+
+    Returns a row per variant, over the seeds that finished (None if none did), and the failures.
+    `on_outcome` is called after every run with its outcome and the row of its variant so far.
+    """
+    results = _Results(out)
+    # One seed of each variant comes first, so that every row soon has a number.
+    queue = [config for variants in zip(*configs, strict=True) for config in variants]
+    with closing(sweep(queue, out, workers, on_event, fresh=fresh, every=every)) as outcomes:
+        for outcome in outcomes:
+            results.add(outcome)
+            if on_outcome is not None:
+                variant = next(seeds for seeds in configs if outcome.config in seeds)
+                on_outcome(outcome, results.row(variant))
+    failures = [failure for seeds in configs for failure in results.failures(seeds)]
+    return [results.row(seeds) for seeds in configs], failures
+
+
+class _Results:
+    """The records of finished runs and the reasons of failed ones, by label and seed."""
+
+    def __init__(self, out: str) -> None:
+        self.out = out
+        self.records: dict[tuple[str, int], dict[str, Any]] = {}
+        self.reasons: dict[tuple[str, int], str] = {}
+
+    def add(self, outcome: Outcome) -> None:
+        key = _key(outcome.config)
+        if outcome.record is None:
+            self.reasons[key] = outcome.reason
+        else:
+            self.records[key] = outcome.record
+
+    def row(self, seeds: Sequence[RunConfig]) -> Row | None:
+        """The row of a variant over its finished runs, or None."""
+        finished = [config for config in seeds if _key(config) in self.records]
+        if not finished:
+            return None
+        folders = [str(folder_of(config, self.out)) for config in finished]
+        return row_of(finished, [self.records[_key(config)] for config in finished], folders)
+
+    def failures(self, seeds: Sequence[RunConfig]) -> list[Failure]:
+        return [
+            {"label": config.label, "seed": config.seed, "reason": self.reasons[_key(config)]}
+            for config in seeds
+            if _key(config) in self.reasons
+        ]
+
+
+def _key(config: RunConfig) -> tuple[str, int]:
+    return config.label, config.seed
 
 
 @contextmanager

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 from mdmt.errors import Mistake
 from mdmt.experiments.resolve import resolve
+from mdmt.experiments.sweep import run_all
 from mdmt.experiments.workers import Event
 from mdmt.runs.config import RunConfig
-from mdmt.runs.rows import Row, run_all
+from mdmt.runs.rows import Row
 
 Point = dict[str, Any]
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import mdmt.metrics as metrics
-from mdmt.runs.config import RunConfig, folder_of
+from mdmt.runs.config import RunConfig
 from mdmt.runs.paper import ABLATION
-from mdmt.experiments.sweep import sweep
-from mdmt.experiments.workers import Event, Outcome, Workers
 from mdmt.metrics import A_T
 from mdmt.published import published, settings, table
 
@@ -147,54 +144,6 @@ def mean_std(values: Sequence[float | None]) -> Spread | None:
 
 def _mean_std(numbers: list[float]) -> Spread:
     return {"mean": statistics.fmean(numbers), "std": statistics.pstdev(numbers), "runs": numbers}
-
-
-def run_all(
-    configs: Sequence[Sequence[RunConfig]],
-    out: str,
-    workers: Workers | int | Literal["auto"] = "auto",
-    *,
-    every: int | str | None = None,
-    fresh: bool = False,
-    on_event: Callable[[Event], None] | None = None,
-    on_outcome: Callable[[Outcome, Row | None], None] | None = None,
-) -> tuple[list[Row | None], list[Failure]]:
-    """Do the runs of each variant, a seed each, in worker processes; finished ones are read.
-
-    Gives a row for each variant, of the seeds that finished (None where none did), and what failed.
-    `on_outcome` is called with each run that ended and the row of its variant so far.
-    """
-    records: dict[tuple[str, int], dict[str, Any]] = {}
-    reasons: dict[tuple[str, int], str] = {}
-
-    def row(seeds: Sequence[RunConfig]) -> Row | None:
-        finished = [config for config in seeds if _key(config) in records]
-        if not finished:
-            return None
-        folders = [str(folder_of(config, out)) for config in finished]
-        return row_of(finished, [records[_key(config)] for config in finished], folders)
-
-    # One seed of each variant comes first, so that every row soon has a number.
-    queue = [config for variants in zip(*configs, strict=True) for config in variants]
-    with closing(sweep(queue, out, workers, on_event, fresh=fresh, every=every)) as outcomes:
-        for outcome in outcomes:
-            if outcome.record is None:
-                reasons[_key(outcome.config)] = outcome.reason
-            else:
-                records[_key(outcome.config)] = outcome.record
-            if on_outcome is not None:
-                on_outcome(outcome, row(next(seeds for seeds in configs if outcome.config in seeds)))
-    failed: list[Failure] = [
-        {"label": config.label, "seed": config.seed, "reason": reasons[_key(config)]}
-        for seeds in configs
-        for config in seeds
-        if _key(config) in reasons
-    ]
-    return [row(seeds) for seeds in configs], failed
-
-
-def _key(config: RunConfig) -> tuple[str, int]:
-    return config.label, config.seed
 
 
 def differences(row: Row, other: Row) -> Differences:
