@@ -18,9 +18,9 @@ from mdmt.system.own_code import is_own
 from mdmt.words import count
 
 NEUTRAL: dict[str, Any] = {  # values at which a key does not count in the hash
-    "threads": 1, "device": "cpu", "precision": "fp32", "image_size": None, "subset": None, "weights": None,
-    "cross_validation": False, "validation": None, "source": None, "fingerprint": None,
-    "augment": "none", "network_source": None,
+    "threads": 1, "device": "cpu", "precision": "fp32", "image_size": None, "subset": None,
+    "weights": None, "cross_validation": False, "validation": None, "source": None,
+    "fingerprint": None, "augment": "none", "network_source": None,
 }  # fmt: skip
 # The seed is a folder of its own, a path decides nothing, and without skip_broken there is no
 # result to confuse.

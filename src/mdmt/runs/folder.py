@@ -102,7 +102,9 @@ class RunFolder:
     def check_model(self, config: RunConfig) -> None:
         """Refuse to read a finished run for its model where it kept none."""
         if config.keep_model and not (self.path / MODEL).is_dir():
-            raise Mistake(f"{self} is finished and kept no model: --keep-model --fresh computes it once more")
+            raise Mistake(
+                f"{self} is finished and kept no model: --keep-model --fresh computes it once more"
+            )
 
     @property
     def record_so_far(self) -> dict[str, Any] | None:
@@ -184,7 +186,9 @@ class RunFolder:
             return State("failed", self.failure, self.position)
         if self.position is not None:
             return State("stopped", "", self.position)
-        return State("stopped", "it left no checkpoint" if self.has(CONFIG) else "nothing is written yet")
+        return State(
+            "stopped", "it left no checkpoint" if self.has(CONFIG) else "nothing is written yet"
+        )
 
     @property
     def position(self) -> Position | None:
@@ -205,7 +209,9 @@ class RunFolder:
                 self.path.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(lock(self.path / LOCK))
             except BlockingIOError:
-                raise Mistake(f"{self} is in use by another process: wait for it, or use another --out") from None
+                raise Mistake(
+                    f"{self} is in use by another process: wait for it, or use another --out"
+                ) from None
             except OSError as error:
                 raise Mistake(
                     f"{self} cannot be written ({error.strerror}): choose another folder with --out"
@@ -225,7 +231,9 @@ class RunFolder:
         write_json(self.path / RECORD, record)
         shutil.rmtree(self.path / CHECKPOINT, ignore_errors=True)
 
-    def fail(self, reason: str, task: int | None, step: int | None, trace: str | None = None) -> None:
+    def fail(
+        self, reason: str, task: int | None, step: int | None, trace: str | None = None
+    ) -> None:
         """Write down what ended the run, after which step of which task and, where it is known, on
         which lines.
         """
@@ -261,7 +269,10 @@ class RunFolder:
         """Leave nothing of a run that was refused before it began; another process may hold the
         folder.
         """
-        if not self.is_running and not {entry.name for entry in self.path.glob("*")} - {FAILED, LOCK}:
+        if not self.is_running and not {entry.name for entry in self.path.glob("*")} - {
+            FAILED,
+            LOCK,
+        }:
             (self.path / FAILED).unlink(missing_ok=True)
             (self.path / LOCK).unlink(missing_ok=True)
             self._remove_empty_folders()
@@ -307,7 +318,9 @@ class RunFolder:
             raise Mistake("its parts are not named")
         if not part:
             return []
-        file = matching(r"steps-[0-9a-f]+\.safetensors", "the name of a part")("file", part.get("file"))
+        file = matching(r"steps-[0-9a-f]+\.safetensors", "the name of a part")(
+            "file", part.get("file")
+        )
         if not self.has(f"{CHECKPOINT}/{file}"):
             raise Mistake(f"{file} is missing")
         data = (self.path / CHECKPOINT / file).read_bytes()
@@ -355,7 +368,8 @@ def find_run(name: str, out: str | Path) -> RunFolder:
         runs = [run for run in runs if name in str(run.path)]
     if not runs:
         raise Mistake(
-            f"no run {name!r} in {out}: give its folder or a part of it, such as its hash; see mdmt runs list"
+            f"no run {name!r} in {out}: give its folder or a part of it, such as its hash; see mdmt"
+            " runs list"
         )
     if len(runs) > 1:
         first = ", ".join(str(run) for run in runs[:3]) + (", ..." if len(runs) > 3 else "")

@@ -80,9 +80,12 @@ def _check(content: dict[str, Any]) -> dict[str, Any]:
     if not 1 <= size <= MOST:
         raise Mistake("it has no tasks" if not size else f"it has more than {MOST} tasks")
     accuracy, task_free = (
-        _matrix(name, gate.value_of(content, name), size, size, within=(0.0, 1.0)) for name in MATRICES[:2]
+        _matrix(name, gate.value_of(content, name), size, size, within=(0.0, 1.0))
+        for name in MATRICES[:2]
     )
-    curve = _matrix("curve", _fill("curve", content, size, BETA + 1), size, BETA + 1, within=(0.0, 1.0))
+    curve = _matrix(
+        "curve", _fill("curve", content, size, BETA + 1), size, BETA + 1, within=(0.0, 1.0)
+    )
     return {
         **content,
         "accuracy": accuracy,
@@ -90,10 +93,14 @@ def _check(content: dict[str, Any]) -> dict[str, Any]:
         "drift": _matrix("drift", gate.value_of(content, "drift"), size, size, within=(-1e6, 1e6)),
         "curve": curve,
         "tasks": tasks,
-        "metrics": metrics_of({**content, "accuracy": accuracy, "accuracy_task_free": task_free, "curve": curve}),
+        "metrics": metrics_of(
+            {**content, "accuracy": accuracy, "accuracy_task_free": task_free, "curve": curve}
+        ),
         "seconds": gate.number(1e12)("seconds", gate.value_of(content, "seconds")),
         "steps": gate.whole(0, 10**12)("steps", gate.value_of(content, "steps")),
-        "memory_bytes": gate.whole(0, 10**15)("memory_bytes", gate.value_of(content, "memory_bytes")),
+        "memory_bytes": gate.whole(0, 10**15)(
+            "memory_bytes", gate.value_of(content, "memory_bytes")
+        ),
         "buffer_bytes": gate.whole(0, 10**15)("buffer_bytes", content.get("buffer_bytes", 0)),
         "weights_sha256": gate.text("weights_sha256", content.get("weights_sha256", "")),
     }
@@ -109,7 +116,9 @@ def _task(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise gate.refusal("tasks", value, "a list of objects")
     classes = [gate.scalar("classes", one) for one in _list("classes", value.get("classes", []))]
-    counts = {key: gate.or_null(gate.whole(0, 10**12))(key, value.get(key)) for key in ("train", "test")}
+    counts = {
+        key: gate.or_null(gate.whole(0, 10**12))(key, value.get(key)) for key in ("train", "test")
+    }
     return {**value, "name": gate.text("name", value.get("name")), "classes": classes, **counts}
 
 
@@ -124,7 +133,9 @@ def _reduction(value: Any) -> dict[str, Any] | None:
         return None
     if not isinstance(value, dict):
         raise gate.refusal("reduced", value, "an object or null")
-    return {gate.text("reduced", name): gate.scalar("reduced", part) for name, part in value.items()}
+    return {
+        gate.text("reduced", name): gate.scalar("reduced", part) for name, part in value.items()
+    }
 
 
 def _rows(key: str, value: Any) -> list[list[Any]]:

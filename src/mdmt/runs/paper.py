@@ -23,11 +23,17 @@ def _parts(row: dict[str, Any]) -> dict[str, Any]:
     distance = {} if row["distillation"] else {"distance": "none"}
     if row["softmax"] == "vanilla":
         return {"head": "linear", "competitors": "own", **distance}
-    return {"head": "cosine", **{name: row[name] for name in ("task_margin", "class_margin")}, **distance}
+    return {
+        "head": "cosine",
+        **{name: row[name] for name in ("task_margin", "class_margin")},
+        **distance,
+    }
 
 
 ABLATION = tuple(_parts(row) for row in table("table2")["rows"])  # the last row is MDMT-R itself
-VARIANTS = tuple(f"mdmt-r[{','.join(f'{key}={value}' for key, value in parts.items())}]" for parts in ABLATION)
+VARIANTS = tuple(
+    f"mdmt-r[{','.join(f'{key}={value}' for key, value in parts.items())}]" for parts in ABLATION
+)
 
 
 def distinct_rows(heads: str) -> list[int]:
@@ -76,9 +82,13 @@ SOFTMAXES = ",".join(
 )
 SHIFT = "a-gem,mega,mdmt-r[distance=none],mdmt-r"
 FIGURES = {
-    "fig3": Figure(SOFTMAXES, "permuted-mnist", 1, ("fig3a", "fig3b"), "Angles of features and class centres"),
+    "fig3": Figure(
+        SOFTMAXES, "permuted-mnist", 1, ("fig3a", "fig3b"), "Angles of features and class centres"
+    ),
     "fig4": Figure(SEQUENTIAL, "split-cifar", 5, ("fig4",), "Average accuracy along learning"),
-    "fig5": Figure("a-gem,mega,mdmt-r", "permuted-mnist", 1, ("fig5",), "Three tasks after the last, by t-SNE"),
+    "fig5": Figure(
+        "a-gem,mega,mdmt-r", "permuted-mnist", 1, ("fig5",), "Three tasks after the last, by t-SNE"
+    ),
     "fig6": Figure(SHIFT, "permuted-mnist", 1, ("fig6",), "Task 1 along learning, by t-SNE"),
     "fig7": Figure(SEQUENTIAL, "split-cifar", 5, ("fig7",), "How fast a new task is learned"),
 }

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mdmt.runs.rows import Row, interval, values_by_seed
 from mdmt.metrics import Metric
+from mdmt.runs.rows import Row, interval, values_by_seed
 
 # it learns all tasks at once: what the others are measured against, not one of them
 BOUND = "joint"
@@ -30,7 +30,9 @@ class Ranking:
 
     def differences(self, row: Row, other: Row) -> list[float]:
         """A row less another, seed by seed."""
-        return [mine - theirs for mine, theirs in zip(self.values(row), self.values(other), strict=True)]
+        return [
+            mine - theirs for mine, theirs in zip(self.values(row), self.values(other), strict=True)
+        ]
 
     def is_worse(self, row: Row, other: Row) -> bool:
         """Whether a row is worse than another: surely where there are several seeds, else by its
@@ -55,7 +57,9 @@ def ranking(rows: Sequence[Row], metric: Metric) -> Ranking:
     """Rank the rows that have a metric, but for the bound. A row with too few seeds does not cost
     the others theirs.
     """
-    candidates = [row for row in rows if row.metrics.get(metric.name) is not None and row.method != BOUND]
+    candidates = [
+        row for row in rows if row.metrics.get(metric.name) is not None and row.method != BOUND
+    ]
     candidates.sort(key=lambda row: -len(row.seeds))
     seeds = list(candidates[0].seeds) if candidates else []
     enough = min(ENOUGH, len(seeds))

@@ -56,7 +56,10 @@ class Record:
     def _matrices(self) -> dict[str, Rows]:
         """Each filled up with None."""
         size = len(self.tasks)
-        matrices = {name: square(getattr(self, name), size) for name in ("accuracy", "accuracy_task_free", "drift")}
+        matrices = {
+            name: square(getattr(self, name), size)
+            for name in ("accuracy", "accuracy_task_free", "drift")
+        }
         return {**matrices, "curve": padded(self.curve, BETA + 1)}
 
 

@@ -34,10 +34,14 @@ def find_method(name: str) -> type[Method]:
     if name in METHODS:
         return METHODS[name]
     if not is_own(name):
-        raise Mistake(f"method {name!r} is not one of {', '.join(METHODS)}; your own is given as module:Class")
+        raise Mistake(
+            f"method {name!r} is not one of {', '.join(METHODS)}; your own is given as module:Class"
+        )
     kind = load("method", name)
     if not (isinstance(kind, type) and issubclass(kind, Method)):
-        raise Mistake(f"method {name!r}: {name.rpartition(':')[2]} is not a subclass of mdmt.Method")
+        raise Mistake(
+            f"method {name!r}: {name.rpartition(':')[2]} is not a subclass of mdmt.Method"
+        )
     return kind
 
 
@@ -50,7 +54,9 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
     match = re.fullmatch(r"([^\[\]]+)(?:\[([^\[\]]*)\])?", text)
     if match is None:
         raise Mistake(f"method {text!r}: write it as name or name[key=value,...]")
-    return canonical(match[1]), dict(parse_setting(item) for item in (match[2] or "").split(",") if item)
+    return canonical(match[1]), dict(
+        parse_setting(item) for item in (match[2] or "").split(",") if item
+    )
 
 
 def parse_setting(text: str) -> tuple[str, str]:
@@ -111,7 +117,8 @@ def split_methods(text: str) -> list[str]:
             names += groups.get(item.strip(), [item.strip()])
     if not names:
         raise Mistake(
-            f"--methods {text!r}: write it as all, as paper, or as a list such as van,er,'mdmt-r[distance=none]'"
+            f"--methods {text!r}: write it as all, as paper, or as a list such as"
+            " van,er,'mdmt-r[distance=none]'"
         )
     return list(dict.fromkeys(names))
 

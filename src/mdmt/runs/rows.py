@@ -9,12 +9,22 @@ from dataclasses import dataclass, replace
 from typing import Any, NotRequired, TypedDict
 
 import mdmt.metrics as metrics
-from mdmt.runs.config import RunConfig
-from mdmt.runs.paper import ABLATION
 from mdmt.metrics import A_T
 from mdmt.published import published, settings, table
+from mdmt.runs.config import RunConfig
+from mdmt.runs.paper import ABLATION
 
-RESULT = ("benchmark", "method", "label", "reading", "seeds", "reduced", "metrics", "published", "runs")
+RESULT = (
+    "benchmark",
+    "method",
+    "label",
+    "reading",
+    "seeds",
+    "reduced",
+    "metrics",
+    "published",
+    "runs",
+)
 NEAR = 0.15  # the share of the way from chance to 1 that is hardly anything
 LEVEL = 0.95  # the confidence of an interval
 
@@ -75,7 +85,9 @@ class Row:
     @property
     def is_near_chance(self) -> bool:
         """Whether hardly more was learned than guessing knows."""
-        return self.chance is not None and 0 <= self.accuracy < self.chance + NEAR * (1 - self.chance)
+        return self.chance is not None and 0 <= self.accuracy < self.chance + NEAR * (
+            1 - self.chance
+        )
 
     @property
     def accuracy(self) -> float:
@@ -90,11 +102,15 @@ class Row:
         if cost:
             content |= {"seconds": self.seconds, "memory_bytes": self.memory_bytes}
         if self.against is not None:
-            content["differences"] = None if self.differences is None else self.differences.to_json()
+            content["differences"] = (
+                None if self.differences is None else self.differences.to_json()
+            )
         return content
 
 
-def row_of(configs: Sequence[RunConfig], records: Sequence[dict[str, Any]], folders: Sequence[str]) -> Row:
+def row_of(
+    configs: Sequence[RunConfig], records: Sequence[dict[str, Any]], folders: Sequence[str]
+) -> Row:
     """The row of runs that differ in the seed alone."""
     first, reduced = configs[0], records[0].get("reduced")
     return Row(
@@ -169,7 +185,11 @@ def with_differences(rows: list[Row], label: str) -> list[Row]:
     """The rows with their differences to the one of this label, which itself has none."""
     other = next((row for row in rows if row.label == label), None)
     return [
-        replace(row, against=label, differences=None if other is None or row is other else differences(row, other))
+        replace(
+            row,
+            against=label,
+            differences=None if other is None or row is other else differences(row, other),
+        )
         for row in rows
     ]
 
@@ -211,7 +231,9 @@ def published_for(config: RunConfig) -> dict[str, Any] | None:
 
 
 def with_table_2(
-    rows: Sequence[Row | None], configs: Sequence[Sequence[RunConfig]], numbers: Sequence[int] | None = None
+    rows: Sequence[Row | None],
+    configs: Sequence[Sequence[RunConfig]],
+    numbers: Sequence[int] | None = None,
 ) -> list[Row | None]:
     """The rows of the variants of Table 2, or of some by number, with its values, where Table 1's
     stood.
