@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import mdmt.experiments.run
-import mdmt.runs.rows
+import mdmt.experiments.sweep
 from mdmt import benchmarks
 from mdmt.benchmarks.permuted_mnist import permuted_mnist
 from mdmt.cli.app import main
@@ -51,7 +51,7 @@ def here(monkeypatch):
             "permuted-digits", tasks=3, seed=config.seed, cross_validation=config.cross_validation
         )
 
-    monkeypatch.setattr(mdmt.runs.rows, "sweep", sweep)
+    monkeypatch.setattr(mdmt.experiments.sweep, "sweep", sweep)
     monkeypatch.setattr(mdmt.experiments.run, "stream_for", small)
     monkeypatch.setenv("COLUMNS", "200")
 
