@@ -1,28 +1,29 @@
-"""Choose the settings of the digits for all methods with equal effort, and record how that was
-done.
+"""Choose the settings of the digits with the same effort for every method.
 
     python bench/tune_digits.py --out runs/tune
 
 Every method gets the same number of trials: points drawn from its space, each learned on the
-held-out tasks, on seeds that no run is measured on. Finished runs in --out are read, so a command
-that was interrupted goes on where it was. The file that it writes is what the presets of the digits
-are read from; it has the spaces, every trial, and the choice.
+held-out tasks, on seeds that no run is measured on. Finished runs in --out are read, so an
+interrupted command can be run again. It writes two files: the presets of the digits, and a record
+with the spaces, every trial and the choices.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 from mdmt import benchmarks
-from mdmt.experiments.presets import SPACES, TUNED
+from mdmt.experiments.presets import DIGITS, SPACES
 from mdmt.experiments.tune import choose
 from mdmt.methods import METHODS
-from mdmt.system.files import write_json
+from mdmt.system.files import write_file, write_json
 
+RECORD = Path(__file__).parents[1] / "results" / "tuned-digits.json"
 BENCHMARKS = ("permuted-digits", "split-digits")
 TRIALS = 12
 SEEDS = range(2001, 2003)  # runs are measured from 1234 on
@@ -30,24 +31,20 @@ FINE_LR = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5
 # Half of each held-out task: a convolutional network takes its time.
 SUBSETS = {"split-digits": 350}
 COARSE_LR = (0.01, 0.03, 0.1, 0.3)
-# A decade to either side of where earlier runs stayed finite: in the wide space of `mdmt tune` most
-# trials of MAS and PI
-# came to numbers that were not, which is no equal chance.
+# A decade on either side of strengths with which earlier runs stayed finite: in the wide space of
+# `mdmt tune` most trials of MAS and PI diverged, which would not be an equal chance.
 STRENGTHS = {
     "ewc": (0.3, 1.0, 3.0, 10.0, 30.0),
     "mas": (0.01, 0.03, 0.1, 0.3, 1.0),
     "rwalk": (0.1, 0.3, 1.0, 3.0, 10.0),
     "pi": (0.0001, 0.0003, 0.001, 0.003, 0.01),
 }
-# The published definition of ER: as many old examples as new ones. There is no published row to
-# model.
+# ER as its paper defines it: as many old examples as new ones. No published row has to be met.
 FIXED: dict[str, dict[str, Any]] = {"er": {"reading": "paper"}}
 
 
 def space_of(method: str, heads: str) -> dict[str, tuple[Any, ...]]:
-    """A fine grid of learning rates where a method has nothing else to choose, else a coarse one
-    with the rest.
-    """
+    """A fine grid of learning rates, or a coarse one if the method has more to choose."""
     others = {
         key: STRENGTHS[method] if key == "strength" else cell.value
         for key, cell in SPACES[method].items()
@@ -56,12 +53,25 @@ def space_of(method: str, heads: str) -> dict[str, tuple[Any, ...]]:
     return {"lr": COARSE_LR, **others} if others else {"lr": FINE_LR}
 
 
+def presets_text(chosen: dict[str, dict[str, Any]]) -> str:
+    """The chosen settings as JSON, one method a line."""
+    parts = []
+    for benchmark, entries in chosen.items():
+        lines = [
+            f"  {json.dumps(method)}: {json.dumps({**entry['fixed'], **entry['chosen']})}"
+            for method, entry in entries.items()
+        ]
+        parts.append(f" {json.dumps(benchmark)}: {{\n" + ",\n".join(lines) + "\n }")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", default="runs/tune", help="folder of the runs")
-    parser.add_argument("--record", type=Path, default=TUNED, help="file to write")
+    parser.add_argument("--record", type=Path, default=RECORD, help="file for all trials")
+    parser.add_argument("--presets", type=Path, default=DIGITS, help="file for the choices")
     parser.add_argument("--benchmarks", nargs="+", default=list(BENCHMARKS), choices=BENCHMARKS)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--trials", type=int, default=TRIALS)
@@ -100,6 +110,7 @@ def main(arguments: list[str]) -> None:
         "benchmarks": chosen,
     }
     write_json(options.record, content)
+    write_file(options.presets, presets_text(chosen).encode())
     print(options.record)
 
 

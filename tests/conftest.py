@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -28,10 +26,7 @@ def float64():
 @pytest.fixture
 def untuned(monkeypatch):
     """The presets of the digits as they were before all methods were tuned on them."""
-    monkeypatch.setattr(presets, "TUNED", Path("nowhere"))
-    presets._tuned.cache_clear()
-    yield
-    presets._tuned.cache_clear()
+    monkeypatch.setattr(presets, "tuned", dict)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -86,7 +86,7 @@ def test_first_weights_of_any_image_benchmark(place, tmp_path):
     assert torch.equal(learner_for(config).backbone.conv.weight, own.conv.weight)
     assert resolve("split-cifar", weights=weights).backbone["name"] == "resnet18"
     wider = resolve("folder", data=place, backbone="reduced_resnet18[width=5]", weights=weights)
-    assert "the network is another" in mistake(learner_for, wider)
+    assert "it is of another network" in mistake(learner_for, wider)
     torch.save({"a": torch.zeros(1)}, weights)
     assert "it is not a state dict of reduced_resnet18" in mistake(learner_for, wider)
 

@@ -156,11 +156,11 @@ def test_best_is_for_one_method_on_some_benchmarks():
     (ours,), (other,) = configs_for("permuted-mnist", ["mdmt-r", "er"], range(1), settings)
     assert ours.arguments == resolve("permuted-mnist", "mdmt-r[preset=best]").arguments
     assert other == resolve("permuted-mnist", "er", seed=0)
-    alone = "preset best is for mdmt-r; er has none but published"
+    alone = "preset best is for mdmt-r; er has only the preset published"
     assert mistake(resolve, "permuted-mnist", "er", settings=settings) == alone
     assert mistake(configs_for, "permuted-mnist", ["er", "van"], range(1), settings) == alone
     assert mistake(resolve, "split-awa", settings=settings).endswith(
-        "; split-awa has none but published"
+        "; split-awa has only the preset published"
     )
     assert (
         mistake(resolve, "split-awa", settings={"preset": "worst"})

@@ -12,7 +12,7 @@ from torch.nn import functional
 from mdmt import backbones, benchmarks
 from mdmt.cli.app import main
 from mdmt.data.sources import IMAGENET_RESNET18
-from mdmt.experiments.first_weights import load_imagenet
+from mdmt.experiments.networks import load_imagenet
 from mdmt.experiments.resolve import reduced, resolve
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
 
@@ -164,7 +164,7 @@ def test_files_that_are_no_weights_are_named(tmp_path, capsys):
         ("narrow.pth", "has no 'conv1.weight' of shape (64, 3, 7, 7)"),
         ("part.pth", "has no 'bn1.weight'"),
         ("bare.pth", "has no 'layer3.0.downsample.1' with its statistics"),
-        ("text.pth", "is no state dict of tensors"),
+        ("text.pth", "is not a state dict of tensors"),
     ):
         with pytest.raises(ValueError) as raised:
             load_imagenet(backbones.resnet18(), tmp_path / name, seed=1)

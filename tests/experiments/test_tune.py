@@ -290,15 +290,18 @@ def load_script():
     return script
 
 
-def test_the_digits_are_tuned_with_equal_effort_and_the_record_is_the_preset(
+def test_the_digits_are_tuned_with_equal_effort_and_the_choices_are_the_presets(
     here, tmp_path, monkeypatch
 ):
     file = tmp_path / "tuned.json"
+    chosen = tmp_path / "presets.json"
     arguments = [
         "--out",
         str(tmp_path / "runs"),
         "--record",
         str(file),
+        "--presets",
+        str(chosen),
         "--trials",
         "2",
         "--seeds",
@@ -327,8 +330,8 @@ def test_the_digits_are_tuned_with_equal_effort_and_the_record_is_the_preset(
     assert file.read_bytes() == content  # from the finished runs
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")} == runs
 
-    monkeypatch.setattr(presets, "TUNED", file)
-    presets._tuned.cache_clear()
+    monkeypatch.setattr(presets, "DIGITS", chosen)
+    presets.tuned.cache_clear()
     try:
         config = resolve("permuted-digits", "er")
         assert config.arguments["reading"] == "paper"
@@ -336,12 +339,13 @@ def test_the_digits_are_tuned_with_equal_effort_and_the_record_is_the_preset(
         assert presets.cells("permuted-digits", "er")["lr"].source == "ours"
         assert resolve("permuted-mnist", "er").arguments["reading"] == "code"
     finally:
-        presets._tuned.cache_clear()
+        presets.tuned.cache_clear()
 
 
 def test_the_presets_of_the_digits_are_the_best_of_as_many_trials_for_each_method():
-    record = json.loads(presets.TUNED.read_text())
     script = load_script()
+    record = json.loads(script.RECORD.read_text())
+    assert presets.DIGITS.read_text() == script.presets_text(record["benchmarks"])
     assert record["command"] == "python bench/tune_digits.py"
     assert (record["trials"], record["seeds"]) == (script.TRIALS, list(script.SEEDS))
     for benchmark in script.BENCHMARKS:

@@ -10,7 +10,8 @@ from typing import Any, NotRequired, TypedDict
 
 import mdmt.metrics as metrics
 from mdmt.metrics import A_T
-from mdmt.published import published, settings, table
+from mdmt.published import published, table
+from mdmt.published.settings import UNRECORDED, behind_table_1
 from mdmt.runs.config import RunConfig
 from mdmt.runs.paper import ABLATION
 
@@ -219,13 +220,9 @@ def interval(values: list[float]) -> tuple[float, float] | None:
 
 
 def published_for(config: RunConfig) -> dict[str, Any] | None:
-    """The row of Table 1 for a config with its settings, in a reading for which they were chosen;
-    or None.
-
-    Nothing is known of the settings behind MER on Split CIFAR.
-    """
+    """The row of Table 1 for a config that has the settings behind it, else None."""
     row = published(config.benchmark, config.method)
-    if row is None or config.method not in table("settings")["rows"][config.benchmark]:
+    if row is None or (config.benchmark, config.method) in UNRECORDED:
         return None
     return row if _has_published_settings(config, {}) else None
 
@@ -255,6 +252,7 @@ def with_table_2(
 
 def _has_published_settings(config: RunConfig, parts: dict[str, Any]) -> bool:
     """Whether a config is that of the published runs but for these settings of the method."""
-    usual = settings(config.benchmark, config.method, config.arguments.get("reading"))
+    reading = config.arguments.get("reading")
+    usual = behind_table_1(config.benchmark, config.method, reading)
     usual["arguments"] = {**usual["arguments"], **parts}
     return all(getattr(config, key) == value for key, value in usual.items())
