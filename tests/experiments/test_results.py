@@ -170,8 +170,8 @@ def test_what_is_kept_of_a_run_is_small_and_reads_as_a_run(measured):
     folder = next(measured.glob("*/van/*/1234"))
     assert {path.name for path in folder.iterdir()} == {"config.json", "record.json", "steps.csv"}
     steps = steps_from_csv((folder / "steps.csv").read_text())
-    assert len(steps) == 400
-    assert [steps[199][:2], steps[-1][:2]] == [[1, 1000], [2, 1000]]
+    assert len(steps) == 50
+    assert [steps[24][:2], steps[-1][:2]] == [[1, 1000], [2, 1000]]
 
 
 def test_the_first_seed_of_the_methods_that_are_drawn_keeps_its_features(tmp_path):
