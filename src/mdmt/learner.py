@@ -157,7 +157,7 @@ class Learner(Predictor):
         """
         task = task_of(task)
         if progress and ranks.rank() == 0:
-            with step_bar(task.name, self.steps_of(task)) as show:
+            with step_bar(task.name) as show:
                 self.learn(
                     task,
                     more=more,
@@ -637,11 +637,11 @@ class Learner(Predictor):
         )
 
 
-def _both(show: Callable[[int], None], on_step: OnStep | None) -> OnStep:
-    """Show the step, then call what a person gave."""
+def _both(show: OnStep, on_step: OnStep | None) -> OnStep:
+    """Show the progress, then call the user's function."""
 
     def after_step(learner: Learner) -> None:
-        show(learner.step_in_task)
+        show(learner)
         if on_step is not None:
             on_step(learner)
 

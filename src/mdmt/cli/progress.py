@@ -85,7 +85,7 @@ class RunBar(_Screen):
 
     def step(self, learner: Learner) -> None:
         """After every step of learning."""
-        from mdmt.experiments.progress import progress_of
+        from mdmt.learning.progress import progress_of
 
         now = progress_of(learner)
         accuracy = "" if now.accuracy is None else f", accuracy {100 * now.accuracy:.1f} %"

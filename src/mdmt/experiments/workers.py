@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from mdmt.errors import ending, summarise
-from mdmt.experiments.progress import progress_of
+from mdmt.learning.progress import progress_of
 from mdmt.runs.config import RunConfig
 
 if TYPE_CHECKING:

@@ -1,38 +1,101 @@
-"""A bar on stderr while one task is learned; where stderr is no terminal, a line at its begin and
-its end.
-"""
+"""The progress of a learner: its position in numbers, and a bar while one task is learned."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Protocol
+
+from mdmt.learning.recorder import Recorder
+from mdmt.runs.record import Record
+from mdmt.tasks import Task
+
+
+class Learning(Protocol):
+    """The part of a learner that its progress is read from."""
+
+    task: Task | None
+    step_in_task: int
+    recorder: Recorder
+
+    @property
+    def current(self) -> int: ...
+
+    @property
+    def record(self) -> Record: ...
+
+    def steps_of(self, task: Task) -> int: ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The position of a run; `done` is the share of its steps, taking all tasks as equally long."""
+
+    task: int
+    tasks: int
+    step: int
+    done: float
+    accuracy: float | None  # mean over the tasks learned before this one
+
+    @property
+    def place(self) -> str:
+        return f"task {self.task}/{self.tasks}"
+
+
+def progress_of(learner: Learning) -> Progress:
+    """The progress of a learner that is learning a stream."""
+    task = learner.task
+    assert task is not None
+    number = learner.current + 1
+    tasks = learner.recorder.stream_length
+    accuracies = learner.record.accuracy[-1] if learner.record.accuracy else []
+    earlier = [accuracy for accuracy in accuracies[: learner.current] if accuracy is not None]
+    steps = learner.steps_of(task) // len(task.parts)
+    done = (number - len(task.parts)) * steps + learner.step_in_task
+    accuracy = sum(earlier) / len(earlier) if earlier else None
+    return Progress(number, tasks, learner.step_in_task, done / max(1, tasks * steps), accuracy)
 
 
 @contextmanager
-def step_bar(name: str, steps: int) -> Iterator[Callable[[int], None]]:
-    """Gives a function to call with the number of steps that are over."""
+def step_bar(name: str) -> Iterator[Callable[[Learning], None]]:
+    """Show a bar on stderr while one task is learned; yields a function to call after each step.
+
+    If stderr is no terminal, it prints one line after the first step and one at the end. The number
+    of steps is known only after the first step, since it depends on the network.
+    """
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        print(f"{name}: {steps:,} steps", file=sys.stderr, flush=True)
-        yield lambda done: None
+        yield _line_at_first_step(name)
         print(f"{name}: learned", file=sys.stderr, flush=True)
         return
-    parts: tuple[Any, ...] = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-    )
-    with Progress(*parts, TimeRemainingColumn(), console=console) as bar:
-        row = bar.add_task(name, total=steps)
-        yield lambda done: bar.update(row, completed=done)
+    description = TextColumn("{task.description}", markup=False)
+    columns = (description, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=console) as bar:
+        row = bar.add_task(name, total=None)
+        yield lambda learner: bar.update(
+            row, completed=learner.step_in_task, total=_steps_of_current_task(learner)
+        )
+
+
+def _line_at_first_step(name: str) -> Callable[[Learning], None]:
+    is_first = True
+
+    def after_step(learner: Learning) -> None:
+        nonlocal is_first
+        if is_first:
+            steps = _steps_of_current_task(learner)
+            print(f"{name}: {steps:,} steps", file=sys.stderr, flush=True)
+            is_first = False
+
+    return after_step
+
+
+def _steps_of_current_task(learner: Learning) -> int:
+    assert learner.task is not None
+    return learner.steps_of(learner.task)
