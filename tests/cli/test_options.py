@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from mdmt.cli.app import main
 from mdmt.cli.options import Methods, RunOptions, command
 from mdmt.errors import Mistake
 from mdmt.experiments.resolve import resolve
+from mdmt.methods import METHODS
 
 COMMANDS = ["run", "compare", "ablate", "cost", "tune", "rerun", "report", "watch", "doctor"]
 GROUPS = {
@@ -198,3 +200,18 @@ def test_a_precision_that_is_none_is_refused_before_any_run(tmp_path, capsys):
 def test_auto_is_the_processor_where_there_is_nothing_else(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     assert resolve("permuted-digits", device="auto") == resolve("permuted-digits")
+
+
+def output_in_a_pipe(*words, **environment):
+    command = [sys.executable, "-m", "mdmt", *words]
+    clean = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=clean | environment
+    ).stdout.splitlines()
+
+
+def test_tables_in_a_pipe_are_as_wide_as_their_content():
+    lines = output_in_a_pipe("list", "methods")
+    assert len(lines) == 1 + len(METHODS)
+    assert max(map(len, lines)) > 100
+    assert max(map(len, output_in_a_pipe("list", "methods", COLUMNS="70"))) <= 70

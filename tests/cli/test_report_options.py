@@ -7,6 +7,7 @@ import pytest
 from mdmt.cli.app import main
 from mdmt.cli.report import _date, _labels, _wanted
 from mdmt.runs.folder import find_runs
+from mdmt.runs.paper import FIGURES
 from support.run_folders import leave
 
 
@@ -44,3 +45,20 @@ def test_nothing_chosen_and_a_wrong_date_are_one_line(out, capsys):
     assert "no runs of those asked for" in capsys.readouterr().err
     assert main(["report", str(out), "--out", page, "--since", "yesterday"]) == 2
     assert "--since yesterday: write it as 2026-11-16" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", list(FIGURES))
+def test_figures_are_computed_by_one_thread_like_the_report(name, monkeypatch, tmp_path):
+    variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    for variable in variables:
+        monkeypatch.setenv(variable, "")  # so that the caller's value comes back
+        monkeypatch.delenv(variable)
+    pinned = []
+
+    def run_nothing(configs, options):
+        pinned.extend(os.environ.get(variable) for variable in variables)
+        return [None] * len(configs), []
+
+    monkeypatch.setattr("mdmt.cli.report.run_all", run_nothing)
+    assert main(["reproduce", name, "permuted-digits", "--out", str(tmp_path)]) == 2
+    assert pinned == ["1", "1", "1"]

@@ -99,13 +99,14 @@ def _print_rows(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
     if as_json:
         print(dumps(rows))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from mdmt.report.text import screen
 
     table = Table("name", *next(iter(rows.values())), box=None, header_style="bold")
     for name, cells in rows.items():
         table.add_row(name, *(_cell(c) for c in cells.values()))
-    Console().print(table)
+    screen().print(table)
 
 
 def _cell(value: Any) -> str:

@@ -163,6 +163,7 @@ def figure_command(name: str) -> Callable[..., None]:
 
     def draw(options: RunOptions, methods: Methods = "all", to: To = "figures") -> None:
         _check()
+        _pin_threads()
         from mdmt.experiments.resolve import configs_for
         from mdmt.runs.request import split_methods
 

@@ -232,16 +232,15 @@ def tell_read(read: list[RunConfig], total: int, out: str) -> None:
 
 
 def _print_table(result: Result) -> None:
-    from rich.console import Console
-
     from mdmt.report.tables import chance_line, metrics_table, reduction, setup
+    from mdmt.report.text import screen
 
     row = result.row
     first = row.seeds[0]
     seeds = (
         f"seed {first}" if len(row.seeds) == 1 else f"{count('seed', len(row.seeds))} from {first}"
     )
-    console = Console()
+    console = screen()
 
     def line(text: str, style: str | None = None) -> None:
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
