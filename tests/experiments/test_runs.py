@@ -177,7 +177,7 @@ def test_whatever_is_damaged_or_foreign_is_listed_with_the_reason(out, capsys):
     assert all(run["reason"] for run in found.values() if run["state"] in ("damaged", "foreign"))
     assert found["1235"]["at"] == {"task": 1, "step": 80, "of_task": False}
     text = printed(capsys, "runs", "list", out).out
-    assert "config.json is damaged: it is no JSON object" in text
+    assert "config.json is damaged: it is not a JSON object" in text
     assert "9 runs" in text
 
 

@@ -45,13 +45,14 @@ TOP = {  # the public surface, each named by docs/api.md
     "words",
 }
 WITHOUT_TORCH = (
+    "system",
     "report",
     "errors",
     "metrics",
     "published",
     "words",
     "ranks",
-)  # to come: system, runs, cli
+)  # to come: runs, cli
 NOTHING: set[str] = set()
 BELOW = {"errors", "words"}
 CORE = BELOW | {

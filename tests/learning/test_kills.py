@@ -301,7 +301,7 @@ def test_a_full_disk_loses_nothing(tmp_path, disk, capsys):
     before = content(out)
     (out / "other").write_bytes(bytes(shutil.disk_usage(out).free))
     with pytest.raises(
-        OSError, match="No space left on device; what was saved before is whole: free some space"
+        OSError, match="No space left on device; the previous file is intact; free some disk space"
     ):
         run(config, out, every=1)
     (out / "other").unlink()

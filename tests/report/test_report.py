@@ -300,15 +300,15 @@ def test_what_cannot_be_shown_is_listed_with_its_reason(tmp_path):
         text = html(tmp_path)
     assert [run.path for run in found.runs] == [shown]
     reasons = {run.path: run.reason for run in unusable}
-    assert reasons[made["no json"]] == "record.json is damaged: it is no JSON object"
+    assert reasons[made["no json"]] == "record.json is damaged: it is not a JSON object"
     assert reasons[made["no record"]] == "stopped or killed before its end; it left no checkpoint"
-    assert reasons[made["no config"]] == "config.json is damaged: it is no JSON object"
+    assert reasons[made["no config"]] == "config.json is damaged: it is not a JSON object"
     assert (
         reasons[made["infinite"]]
         == "record.json is damaged: seconds is inf: it must be a number from 0 to 1e+12"
     )
     assert reasons[made["ragged"]] == "record.json is damaged: accuracy is not 3 x 3"
-    assert reasons[made["list"]] == "record.json is damaged: it is no JSON object"
+    assert reasons[made["list"]] == "record.json is damaged: it is not a JSON object"
     assert reasons[made["twice"]] == f"the same run as {shown}, which is shown"
     assert reasons[made["running"]] == "running now"
     assert [run.path for run in unusable if run.is_running] == [made["running"]]

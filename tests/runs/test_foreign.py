@@ -15,6 +15,7 @@ import pytest
 from mdmt.cli.app import main
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
+from mdmt.system.state import _digest
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2Jx\x9b31m\r\n\u202e"
 CHANGES = {
@@ -191,6 +192,9 @@ def change(world, originals, name, key, kind):
     folder = Path("runs", key, kind, original.name)
     shutil.copytree(original, folder)
     (folder / "checkpoint" / "previous.json").unlink(missing_ok=True)  # it would be read instead
+    if "sha256" in content:  # of a manifest: whoever changes the rest can change it too
+        del content["sha256"]
+        content["sha256"] = _digest(content)
     (folder / name).write_text(json.dumps(content))
     return folder
 

@@ -9,6 +9,7 @@ from safetensors.numpy import save_file
 from mdmt.experiments.resolve import resolve
 from mdmt.metrics import metrics_of
 from mdmt.runs.config import folder_of
+from mdmt.system.state import StateFolder
 
 
 def leave(
@@ -52,10 +53,7 @@ def interrupt(folder, learned, step=5):
     record |= {name: whole[name] for name in ("seconds", "steps", "memory_bytes")}
     record |= {"curve": whole["curve"][:learned], "tasks": tasks, "weights_sha256": "0" * 64}
     state = {"tasks": tasks, "open": tasks[-1]["name"], "done": step, "record": record}
-    (folder / "checkpoint").mkdir()
-    (folder / "checkpoint" / "state.json").write_text(
-        json.dumps({"format": 1, "files": {}, "state": state})
-    )
+    StateFolder(folder / "checkpoint").write([], state)
     (folder / "record.json").unlink()
 
 

@@ -24,7 +24,7 @@ from mdmt.learner import Learner
 from mdmt.learning.checkpoints import Checkpoints
 from mdmt.methods.base import Method
 from mdmt.runs.config import RunConfig, folder_of
-from mdmt.runs.folder import CHECKPOINT, MANIFESTS, MODEL, RECORD, RunFolder
+from mdmt.runs.folder import CHECKPOINT, MODEL, RECORD, RunFolder
 from mdmt.runs.request import find_method
 from mdmt.system.own_code import is_own
 
@@ -210,7 +210,7 @@ def _resume(
 
 def _has_checkpoint(config: RunConfig, folder: RunFolder) -> bool:
     """Whether the folder has one; that of another configuration is refused."""
-    if not any(folder.has(f"{CHECKPOINT}/{manifest}") for manifest in MANIFESTS):
+    if not folder.checkpoint.manifests:
         return False
     try:
         same = (folder.config.hash, folder.config.seed) == (config.hash, config.seed)

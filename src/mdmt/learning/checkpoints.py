@@ -1,103 +1,121 @@
-"""When a learner is written, and its parts to and from a folder.
+"""Save a learner in a folder and read it back, and write checkpoints while it learns.
 
-A learner gives its parts by name; each part gives its state, tensors and JSON, and takes it back.
-Which file a tensor goes to is decided here: what changes with every step is in `model`, what
-changes rarely (memory, snapshots, step log) is by itself.
+A learner names its parts; each part gives its state as tensors and JSON, and takes it back. This
+module decides which file a tensor goes to: what changes with every step goes to `model`; memory,
+snapshots and step log, which change rarely, have files of their own. It is also the only place
+where tensors become the bytes of a `StateFolder`, and back.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import safetensors.torch
 from torch import Tensor
 
 import mdmt.ranks as ranks
 from mdmt.errors import Mistake
-from mdmt.system.state import Parts, read_state, write_state
+from mdmt.system.files import JsonObject
+from mdmt.system.state import StateFolder
 
-SECONDS, SHARE = 60.0, 50  # a checkpoint every minute, and never more than a fiftieth of the time
+SECONDS = 60.0  # between two checkpoints, at least
+SHARE = 50  # a checkpoint may take at most a fiftieth of the time
 PREFIXED = ("model", "method", "optimiser")  # parts whose tensors share a file, each under its name
-LOGS = ("snapshots", "steps")  # files that figures and logs need, and learning does not
-State = tuple[dict[str, Tensor], Any]
+LOGS = ("snapshots", "steps")  # files that figures need and learning does not
+Tensors = dict[str, Tensor]
+State = tuple[Tensors, Any]
 
 
 class Part(Protocol):
-    """Whoever has state, gives it."""
+    """A part of a learner that has state to save."""
 
     def state(self) -> State:
-        """Everything it knows, as tensors and as JSON."""
+        """The state of the part, as tensors and as JSON."""
 
-    def load_state(self, tensors: dict[str, Tensor], rest: Any, /) -> None:
-        """Take over what `state` gave."""
+    def load_state(self, tensors: Tensors, rest: Any, /) -> None:
+        """Restore the state that `state` returned."""
 
 
 class Saveable(Protocol):
-    """What is asked of a learner."""
+    """The methods of a learner that saving needs."""
 
     last_checkpoint: str
 
     def state(self) -> State:
-        """What is its own: settings, position, random state."""
+        """The learner's own state: settings, position, random state."""
 
     def parts(self) -> Mapping[str, Part]:
         """The parts by name: model, heads, method, optimiser, memory, recorder."""
 
     @property
     def place(self) -> str:
-        """The task and step it has reached, in words."""
+        """The current task and step, in words."""
 
     def check_weights(self) -> None:
-        """Raise where a weight is not finite."""
+        """Raise an error if a weight is not finite."""
 
 
 def save(learner: Saveable, folder: str | Path, *, keep: bool = False) -> None:
-    """Write the whole state of a learner; with `keep`, the state before it stays as well. Of
-    several ranks the first does it.
+    """Write the whole state of a learner; with `keep`, the previous state stays as well.
+
+    Of several ranks only the first one writes.
     """
     if ranks.rank() > 0:
         return
     states = {name: part.state() for name, part in learner.parts().items()}
-    write_state(folder, *_pack({"learner": learner.state(), **states}), keep=keep)
+    files, rest = _pack({"learner": learner.state(), **states})
+    StateFolder(folder).write(_encoded(files), rest, keep=keep)
 
 
 def read(folder: str | Path, warn: Callable[[str], None] | None = None) -> dict[str, State]:
-    """The state of each part, as `save` wrote it. Damage to what learning does not need is reported
-    through `warn`.
-    """
-    return _unpack(*read_state(folder, warn, optional=LOGS))
+    """Read the state of each part; damage to files that learning can do without goes to `warn`."""
+    files, rest = StateFolder(folder).read(safetensors.torch.load, warn=warn, optional=LOGS)
+    return _unpack(files, rest)
 
 
-def _pack(states: dict[str, State]) -> tuple[Parts, dict[str, Any]]:
-    """States as files of tensors and one JSON object: format 1 of saved folders."""
-    (own, about), (measured, record) = states["learner"], states["recorder"]
-    files: Parts = {"model": dict(own), "memory": states["memory"][0], "snapshots": {}, "steps": {}}
+def _encoded(files: Mapping[str, Tensors]) -> Iterator[tuple[str, bytes]]:
+    """The bytes of each file, one at a time: all of them together may not fit into memory."""
+    for name, tensors in files.items():
+        # safetensors refuses tensors that share memory, hence the copies
+        copies = {key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}
+        yield name, safetensors.torch.save(copies)
+
+
+def _pack(states: Mapping[str, State]) -> tuple[dict[str, Tensors], JsonObject]:
+    """Arrange the states as files of tensors and one JSON object: format 1 of saved folders."""
+    own, settings = states["learner"]
+    measured, record = states["recorder"]
+    files: dict[str, Tensors] = {
+        "model": dict(own),
+        "memory": states["memory"][0],
+        "snapshots": {},
+        "steps": {},
+    }
     for part in PREFIXED:
         files["model"] |= {f"{part}.{name}": value for name, value in states[part][0].items()}
     for name, value in measured.items():
-        kind, _, rest = name.partition(".")
+        kind, _, key = name.partition(".")
         if kind in LOGS:
-            files[kind][rest] = value
+            files[kind][key] = value
         else:
             files["model"][name] = value
-    described = {part: states[part][1] for part in ("method", "memory")}
-    rest_of_it = {
-        **about,
-        **described,
+    rest = {
+        **settings,
+        "method": states["method"][1],
+        "memory": states["memory"][1],
         **states["model"][1],
         "tasks": states["heads"][1],
         "record": record,
     }
-    return {name: tensors for name, tensors in files.items() if tensors}, rest_of_it
+    return {name: tensors for name, tensors in files.items() if tensors}, rest
 
 
-def _unpack(files: Parts, rest: dict[str, Any]) -> dict[str, State]:
-    tensors: dict[str, dict[str, Tensor]] = {
-        part: {} for part in (*PREFIXED, "learner", "recorder")
-    }
+def _unpack(files: Mapping[str, Tensors], rest: JsonObject) -> dict[str, State]:
+    tensors: dict[str, Tensors] = {part: {} for part in (*PREFIXED, "learner", "recorder")}
     for name, value in files["model"].items():
         part, _, key = name.partition(".")
         if part in PREFIXED:
@@ -107,14 +125,10 @@ def _unpack(files: Parts, rest: dict[str, Any]) -> dict[str, State]:
         else:
             tensors["learner"][name] = value
     for kind in LOGS:
-        tensors["recorder"] |= {
-            f"{kind}.{name}": value for name, value in files.get(kind, {}).items()
-        }
-    # Mdmt 0.1.0 laid out every kernel so, and did not say it.
-    about = {
-        "channels_last": True,
-        **rest,
-    }
+        logged = files.get(kind, {})
+        tensors["recorder"] |= {f"{kind}.{name}": value for name, value in logged.items()}
+    # mdmt 0.1.0 always used this layout and did not write it down
+    about = {"channels_last": True, **rest}
     return {
         "learner": (tensors["learner"], about),
         "model": (tensors["model"], about),
@@ -127,21 +141,23 @@ def _unpack(files: Parts, rest: dict[str, Any]) -> dict[str, State]:
 
 
 class Checkpoints:
-    """Writes a learner's state into a folder: every so many steps, or by the clock, and when a task
-    is over.
+    """Writes a learner's state to a folder at intervals, and after every task.
 
-    The state before the last is kept. `every` is a number of steps, or a time such as "30s";
-    without it a checkpoint comes every max(60 s, 50 x what the last one took).
+    The state before the last is kept. `every` is a number of steps, or a time such as "30s"; by
+    default a checkpoint is written every 60 s, or less often if writing takes long.
     """
 
     def __init__(self, folder: str | Path, every: int | str | None = None) -> None:
         self.folder = Path(folder)
-        self.steps, self.seconds = (None, None) if every is None else parse_every(every)
-        self.cost = 0.0
+        self.steps: int | None = None
+        self.seconds: float | None = None
+        if every is not None:
+            self.steps, self.seconds = parse_every(every)
+        self.cost = 0.0  # seconds that the last checkpoint took
         self.last = time.monotonic()
 
     def after_step(self, learner: Saveable, steps: int) -> None:
-        """Write when it is time; so many steps were made in all."""
+        """Write a checkpoint if one is due after `steps` steps of the learner."""
         if self.steps is not None:
             due = steps % self.steps == 0
         else:
@@ -151,7 +167,7 @@ class Checkpoints:
             self.write(learner)
 
     def write(self, learner: Saveable) -> None:
-        """Write now; weights that are not finite are never written."""
+        """Write a checkpoint now; weights that are not finite raise an error instead."""
         start = time.monotonic()
         learner.check_weights()
         save(learner, self.folder, keep=True)
@@ -161,13 +177,14 @@ class Checkpoints:
 
 
 def parse_every(every: int | str) -> tuple[int | None, float | None]:
-    """Steps, or seconds, between two checkpoints.
+    """Convert the interval between checkpoints to steps, or to seconds.
 
     >>> parse_every(200), parse_every("200"), parse_every("1.5s"), parse_every("5m")
     ((200, None), (200, None), (None, 1.5), (None, 300.0))
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", str(every))
-    number, unit = (float(match[1]), match[2]) if match else (0.0, "")
+    number = float(match[1]) if match else 0.0
+    unit = match[2] if match else ""
     if number <= 0 or (not unit and number % 1):
         raise Mistake(
             f"checkpoint-every {every}: must be a number of steps, or a time such as 30s, 5m or 1h"

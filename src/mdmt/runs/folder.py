@@ -11,7 +11,6 @@ and nothing that a folder names is imported. Nothing here loads torch.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -25,7 +24,7 @@ from typing import Any, Literal, TypeVar
 
 from mdmt.errors import Mistake, summarise
 from mdmt.runs.config import RunConfig
-from mdmt.runs.gate import matching, text, value_of
+from mdmt.runs.gate import text
 from mdmt.runs.measurements import (
     Position,
     Snapshots,
@@ -38,6 +37,7 @@ from mdmt.runs.measurements import (
     steps_from_csv,
 )
 from mdmt.system.files import is_locked, lock, read_json, write_file, write_json
+from mdmt.system.state import SavedState, StateFolder
 from mdmt.words import printable
 
 RECORD = "record.json"
@@ -49,7 +49,6 @@ LOCK = ".lock"
 CHECKPOINT = "checkpoint"
 EVENTS = "tensorboard"
 MODEL = "model"  # the learner when the run was over, where that was asked for
-MANIFESTS = ("state.json", "previous.json")  # of a checkpoint: the last, and the one before it
 
 T = TypeVar("T")
 
@@ -119,7 +118,7 @@ class RunFolder:
         if self.has(STEPS):
             with _damage(STEPS):
                 return steps_from_csv((self.path / STEPS).read_text(errors="replace"))
-        return self._from_checkpoint(self._logged_steps) or []
+        return self._from_checkpoint(_logged_steps) or []
 
     @property
     def snapshots(self) -> Snapshots:
@@ -194,6 +193,11 @@ class RunFolder:
     def position(self) -> Position | None:
         """Where the last checkpoint is; None where there is none."""
         return self._checkpoint[0] if self._checkpoint else None
+
+    @property
+    def checkpoint(self) -> StateFolder:
+        """The folder of the checkpoint, which may not exist."""
+        return StateFolder(self.path / CHECKPOINT, CHECKPOINT)
 
     def has(self, name: str) -> bool:
         """Whether there is a file of this name."""
@@ -293,40 +297,26 @@ class RunFolder:
     def _checkpoint(self) -> tuple[Position, dict[str, Any]] | None:
         return self._from_checkpoint(check_checkpoint)
 
-    def _from_checkpoint(self, check: Callable[[dict[str, Any]], T]) -> T | None:
-        """What the last checkpoint gives, or the one before it where that is damaged; None without
-        one.
-        """
+    def _from_checkpoint(self, use: Callable[[SavedState], T]) -> T | None:
+        """Apply `use` to the last good checkpoint, or return None if there is no checkpoint."""
         damage: Mistake | None = None
-        for name in (f"{CHECKPOINT}/{manifest}" for manifest in MANIFESTS):
+        for name in self.checkpoint.manifests:
             try:
-                if self.has(name):
-                    content = self._read(name)
-                    with _damage(name):
-                        return check(content)
+                saved = self.checkpoint.open(name)
+                with _damage(f"{CHECKPOINT}/{name}"):
+                    return use(saved)
             except Mistake as error:
                 damage = damage or error
         if damage is not None:
             raise damage
         return None
 
-    def _logged_steps(self, manifest: dict[str, Any]) -> list[Step]:
-        """The step log of an unfinished run, in a file that the manifest names."""
-        files = value_of(manifest, "files")
-        part = files.get("steps", {}) if isinstance(files, dict) else None
-        if not isinstance(part, dict):
-            raise Mistake("its parts are not named")
-        if not part:
-            return []
-        file = matching(r"steps-[0-9a-f]+\.safetensors", "the name of a part")(
-            "file", part.get("file")
-        )
-        if not self.has(f"{CHECKPOINT}/{file}"):
-            raise Mistake(f"{file} is missing")
-        data = (self.path / CHECKPOINT / file).read_bytes()
-        if hashlib.sha256(data).hexdigest() != part.get("sha256"):
-            raise Mistake(f"the checksum of {file} is wrong")
-        return check_steps(_tensors(data).get("rows"))
+
+def _logged_steps(saved: SavedState) -> list[Step]:
+    """The step log of a checkpoint."""
+    if "steps" not in saved.files:
+        return []
+    return check_steps(_tensors(saved.part("steps")).get("rows"))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 import mdmt.runs.gate as gate
 from mdmt.errors import Mistake
 from mdmt.metrics import BETA, metrics_of
+from mdmt.system.state import SavedState
 from mdmt.words import printable
 
 Matrix = list[list[float | None]]  # None: not evaluated
@@ -54,10 +55,10 @@ class Position:
     of_task: bool
 
 
-def check_checkpoint(manifest: dict[str, Any]) -> tuple[Position, dict[str, Any]]:
+def check_checkpoint(saved: SavedState) -> tuple[Position, dict[str, Any]]:
     """Where a checkpoint was written, and the record until then."""
-    state = gate.value_of(manifest, "state")
-    if not isinstance(state, dict) or not isinstance(state.get("record"), dict):
+    state = saved.rest
+    if not isinstance(state.get("record"), dict):
         raise Mistake("it has no record")
     tasks = _list("tasks", gate.value_of(state, "tasks"))
     step = gate.whole(0, 10**12)("done", gate.value_of(state, "done"))

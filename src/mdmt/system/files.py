@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, JSON, and locks. Nothing here loads torch."""
+"""Atomic writing of files, JSON, and locks between processes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 from mdmt.errors import Mistake
 
+JsonObject = dict[str, Any]  # keys and values as a file holds them, not checked yet
+
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a temporary file, flushed to the disk, renamed into
-    place.
-    """
+    """Write a file atomically: flush a temporary file to the disk, then rename it into place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -32,35 +32,35 @@ def write_file(path: Path, data: bytes) -> None:
             os.close(directory)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "free some space" if full else "make it writable"
-        whole = f"{error.strerror}; what was saved before is whole: {advice}, and ask again"
-        raise OSError(error.errno, whole, str(path)) from None
+        advice = "free some disk space" if full else "make the folder writable"
+        message = f"{error.strerror}; the previous file is intact; {advice} and try again"
+        raise OSError(error.errno, message, str(path)) from None
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON whole or not at all."""
+    """Write JSON atomically."""
     write_file(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; anything else is a Mistake that names the file."""
+def read_json(path: Path) -> JsonObject:
+    """Read a JSON object; raise a Mistake that names the file if it holds anything else."""
     try:
         content = json.loads(path.read_text())
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise Mistake(f"{path.name} is damaged: it is no JSON object")
+        raise Mistake(f"{path.name} is damaged: it is not a JSON object")
     return content
 
 
 @contextmanager
 def lock(path: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold a file or folder alone among processes; a file is made where there is none.
+    """Lock a file or folder for this process; create the file if it does not exist.
 
-    Where another process holds it, wait for that one, or raise BlockingIOError.
+    If another process has locked it, wait for its end, or raise BlockingIOError without `wait`.
     """
     handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -71,7 +71,7 @@ def lock(path: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds it."""
+    """Whether a process has locked the file."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:

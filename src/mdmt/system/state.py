@@ -1,127 +1,208 @@
-"""The one way state is saved: tensors as safetensors, the rest as JSON, written whole or not at
-all.
+"""The folder format of saved state: binary parts and a JSON manifest that names them.
 
-A folder holds one file per part, named by its content, and `state.json`, which names them and is
-renamed into place last: until then the folder is what it was before. With `keep`, the state before
-the last stays beside it as `previous.json`, and is read when the last is damaged.
+A part is a file named after its content (`model-<16 hex digits>.safetensors`). The manifest
+`state.json` holds the names and checksums of the parts and the rest of the state as JSON. It is
+renamed into place last, so a folder shows either the old state or the new one, never a mixture.
+With `keep`, the replaced manifest stays as `previous.json`, to be read if the last is damaged.
+
+Parts are bytes here: who saves encodes them and who reads decodes them, so this module needs
+neither torch nor numpy.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from safetensors.torch import load, save
-from torch import Tensor
+from typing import Any, TypeVar
 
 from mdmt.errors import Mistake
-from mdmt.system.files import write_file, write_json
+from mdmt.system.files import JsonObject, write_file, write_json
+from mdmt.words import printable
 
 FORMAT = 1
-MANIFEST, PREVIOUS = "state.json", "previous.json"
-Parts = dict[str, dict[str, Tensor]]
+MANIFEST = "state.json"
+PREVIOUS = "previous.json"
+PART = r"\w+-([0-9a-f]{16})\.safetensors"
+TEMPORARY = rf"\.({PART}|{re.escape(MANIFEST)}|{re.escape(PREVIOUS)})\.\d+\.tmp"
+
+T = TypeVar("T")
 
 
 def _crash_point(name: str) -> None:
-    """A named moment of writing: tests die here."""
+    """Mark a moment of writing at which the tests kill the process."""
 
 
-def write_state(
-    folder: str | Path, parts: Parts, rest: dict[str, Any], *, keep: bool = False
-) -> None:
-    """Save the parts and the rest; what the folder held before is replaced, or becomes the
-    previous, at the very end.
+@dataclass(frozen=True)
+class SavedState:
+    """One manifest of a folder: the state it describes, with parts that are read on demand."""
+
+    folder: StateFolder
+    files: dict[str, dict[str, str]]  # by part: the name and the SHA-256 of its file
+    rest: JsonObject
+
+    def part(self, name: str) -> bytes:
+        """Read a part; raise a Mistake if its file is missing or damaged."""
+        file = self.files[name]["file"]
+        path = self.folder.path / file
+        data = path.read_bytes() if path.is_file() else b""
+        if not data:
+            raise Mistake(f"{self.folder.name}/{file} is missing or empty")
+        if hashlib.sha256(data).hexdigest() != self.files[name]["sha256"]:
+            raise Mistake(f"{self.folder.name}/{file} is damaged: its checksum is wrong")
+        return data
+
+    def decode(self, decode: Callable[[bytes], T], optional: Collection[str]) -> dict[str, T]:
+        """Read and decode all parts, leaving out `optional` ones that are missing or damaged."""
+        parts = {}
+        for name in self.files:
+            try:
+                parts[name] = decode(self.part(name))
+            except Mistake:
+                if name not in optional:
+                    raise
+        return parts
+
+
+class StateFolder:
+    """A folder that holds a saved state, and possibly the state before it.
+
+    Messages call the folder by its `name`, which is its path by default.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {}
-    for part, tensors in parts.items():
-        data = save(
-            {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-        )
+
+    def __init__(self, folder: str | Path, name: str | None = None) -> None:
+        self.path = Path(folder)
+        self.name = name or printable(str(folder))
+
+    @property
+    def manifests(self) -> list[str]:
+        """The names of the manifests in the folder, the current one first."""
+        return [name for name in (MANIFEST, PREVIOUS) if (self.path / name).is_file()]
+
+    def write(
+        self, parts: Iterable[tuple[str, bytes]], rest: JsonObject, *, keep: bool = False
+    ) -> None:
+        """Save the parts and the rest of a state in place of the folder's current one.
+
+        With `keep`, the current state becomes the previous one. If writing fails or the process is
+        killed, the folder still holds the state it held before.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        replaced = _named_by(self.path / MANIFEST) | _named_by(self.path / PREVIOUS)
+        files = {}
+        for part, data in parts:
+            files[part] = self._write_part(part, data)
+            _crash_point(f"{part} written")
+        used = {entry["file"] for entry in files.values()}
+        if keep and (self.path / MANIFEST).exists():
+            write_file(self.path / PREVIOUS, (self.path / MANIFEST).read_bytes())
+            used |= _named_by(self.path / PREVIOUS)
+            _crash_point("previous kept")
+        body = {"format": FORMAT, "files": files, "state": rest}
+        write_json(self.path / MANIFEST, {**body, "sha256": _digest(body)})
+        _crash_point("state written")
+        if not keep and _named_by(self.path / PREVIOUS):
+            (self.path / PREVIOUS).unlink()
+        self._remove_unused(replaced - used, used)
+
+    def open(self, name: str = MANIFEST) -> SavedState:
+        """Read a manifest; raise a Mistake that names it if it is missing or damaged."""
+        shown = f"{self.name}/{name}"
+        if not (self.path / name).is_file():  # a pipe would block forever
+            raise Mistake(f"{self.name}: no saved state here ({name} is missing)")
+        try:
+            body = json.loads((self.path / name).read_bytes())
+        except (ValueError, RecursionError):
+            raise Mistake(f"{shown} is damaged: not JSON") from None
+        if not isinstance(body, dict) or body.pop("sha256", None) != _digest(body):
+            raise Mistake(f"{shown} is damaged: its checksum is wrong")
+        number = body.get("format")
+        if isinstance(number, int) and number > FORMAT:
+            raise Mistake(f"{shown} was written by a newer mdmt (format {number}): update mdmt")
+        files = _files_of(body)
+        if number != FORMAT or files is None or not isinstance(body.get("state"), dict):
+            raise Mistake(f"{shown} is damaged: it does not describe a saved state")
+        return SavedState(self, files, body["state"])
+
+    def read(
+        self,
+        decode: Callable[[bytes], T],
+        *,
+        warn: Callable[[str], None] | None = None,
+        optional: Collection[str] = (),
+    ) -> tuple[dict[str, T], JsonObject]:
+        """Read the parts and the rest of the last good state; raise a Mistake if there is none.
+
+        If the current state is damaged, the previous one is read. If both are, but only in
+        `optional` parts, these are left out. `warn` is called with a line about the damage.
+        """
+        names = self.manifests or [MANIFEST]
+        damage: list[Mistake] = []
+        for name, may_lack in [(name, lost) for lost in ((), optional) for name in names]:
+            try:
+                saved = self.open(name)
+                parts = saved.decode(decode, may_lack)
+            except Mistake as error:
+                damage.append(error)
+                continue
+            if damage and warn is not None:
+                remedy = "without it" if name == MANIFEST else "from the checkpoint before it"
+                warn(f"{damage[0]}; going on {remedy}")
+            return parts, saved.rest
+        raise damage[0]
+
+    def _write_part(self, part: str, data: bytes) -> dict[str, str]:
         digest = hashlib.sha256(data).hexdigest()
-        files[part] = {"file": f"{part}-{digest[:16]}.safetensors", "sha256": digest}
-        path = folder / files[part]["file"]
+        path = self.path / f"{part}-{digest[:16]}.safetensors"
         if not path.exists() or path.stat().st_size != len(data):
             write_file(path, data)
-        _crash_point(f"{part} written")
-    body = {"format": FORMAT, "files": files, "state": rest}
-    used = {entry["file"] for entry in files.values()}
-    if keep and (folder / MANIFEST).exists():
-        last = (folder / MANIFEST).read_bytes()
-        write_file(folder / PREVIOUS, last)
-        used |= _files(last)
-        _crash_point("previous kept")
-    write_json(folder / MANIFEST, {**body, "sha256": _digest(body)})
-    _crash_point("state written")
-    for old in folder.iterdir():
-        if old.suffix in (".safetensors", ".tmp") and old.name not in used:
-            old.unlink()
-            _crash_point("old removed")
+        return {"file": path.name, "sha256": digest}
+
+    def _remove_unused(self, replaced: set[str], used: set[str]) -> None:
+        """Remove the files of replaced states, and what killed writers left behind.
+
+        A killed writer leaves parts that no manifest names, and temporary files. They are
+        recognised by their names, and a part also by its content, whose hash is in its name. All
+        other files belong to somebody else and stay.
+        """
+        for path in sorted(self.path.iterdir()):
+            is_leftover = re.fullmatch(TEMPORARY, path.name) or _is_part(path)
+            if path.name in replaced or (path.name not in used and is_leftover):
+                path.unlink(missing_ok=True)
+                _crash_point("old removed")
 
 
-def _files(manifest: bytes) -> set[str]:
-    """The files a manifest names; a damaged one names none."""
+def _named_by(manifest: Path) -> set[str]:
+    """The files that a manifest names; none if it is missing or unreadable."""
     try:
-        return {entry["file"] for entry in json.loads(manifest)["files"].values()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+        files = _files_of(json.loads(manifest.read_bytes()))
+    except (OSError, ValueError, RecursionError):
         return set()
+    return {entry["file"] for entry in (files or {}).values()}
 
 
-def read_state(
-    folder: str | Path, warn: Callable[[str], None] | None = None, optional: Collection[str] = ()
-) -> tuple[Parts, dict[str, Any]]:
-    """Read what `write_state` wrote; a missing or damaged file is a Mistake that names it.
-
-    Where the last state is damaged and the one before was kept, fall back to it and report that
-    through `warn`. Where both are, but only in `optional` parts, go on without these.
-    """
-    folder = Path(folder)
-    names = [name for name in (MANIFEST, PREVIOUS) if (folder / name).exists()] or [MANIFEST]
-    attempts = [(name, lost) for lost in ((), optional) for name in names]
-    damage: list[Mistake] = []
-    for name, may_lack in attempts:
-        try:
-            parts, rest = _read(folder, name, may_lack)
-        except Mistake as error:
-            damage.append(error)
-            continue
-        if damage and warn is not None:
-            remedy = "without it" if name == MANIFEST else "from the checkpoint before it"
-            warn(f"{damage[0]}; going on {remedy}")
-        return parts, rest
-    raise damage[0]
+def _files_of(body: Any) -> dict[str, dict[str, str]] | None:
+    """The parts that a manifest lists; None unless each has the name of a part and a checksum."""
+    files = body.get("files") if isinstance(body, dict) else None
+    if not isinstance(files, dict):
+        return None
+    for entry in files.values():
+        if not isinstance(entry, dict) or not isinstance(entry.get("sha256"), str):
+            return None
+        if not re.fullmatch(PART, str(entry.get("file"))):  # nor a path to another folder
+            return None
+    return files
 
 
-def _read(folder: Path, name: str, may_lack: Collection[str]) -> tuple[Parts, dict[str, Any]]:
-    manifest = folder / name
-    try:
-        body = json.loads(manifest.read_text())
-    except FileNotFoundError:
-        raise Mistake(f"{folder}: no saved state here ({name} is missing)") from None
-    except ValueError:
-        raise Mistake(f"{manifest} is damaged: not JSON") from None
-    if not isinstance(body, dict) or body.pop("sha256", None) != _digest(body):
-        raise Mistake(f"{manifest} is damaged: its checksum is wrong")
-    if body["format"] > FORMAT:
-        raise Mistake(
-            f"{manifest} was written by a newer mdmt (format {body['format']}): update mdmt"
-        )
-    parts: Parts = {}
-    for part, entry in body["files"].items():
-        path = folder / Path(entry["file"]).name
-        data = path.read_bytes() if path.exists() else b""
-        if hashlib.sha256(data).hexdigest() == entry["sha256"]:
-            parts[part] = load(data)
-        elif part not in may_lack:
-            raise Mistake(
-                f"{path} is {'damaged: its checksum is wrong' if data else 'missing or empty'}"
-            )
-    return parts, body["state"]
+def _is_part(path: Path) -> bool:
+    match = re.fullmatch(PART, path.name)
+    if match is None or not path.is_file():
+        return False
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] == match[1]
 
 
-def _digest(body: dict[str, Any]) -> str:
+def _digest(body: JsonObject) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,175 @@
+"""A saved state is whole or not there, and other people's files in its folder are left alone."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+import mdmt
+import mdmt.system.state as state
+from mdmt.errors import Mistake
+from mdmt.learning.checkpoints import Checkpoints
+from mdmt.learning.checkpoints import _encoded as encoded
+from mdmt.system.state import StateFolder
+from support.helpers import small_stream
+
+RELEASE = Path(__file__).parent.parent / "fixtures" / "runs-0.1.0"
+
+
+def parts(**given):
+    return [(name, text.encode()) for name, text in given.items()]
+
+
+def files(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def read(folder, **more):
+    return StateFolder(folder).read(bytes.decode, **more)
+
+
+FOREIGN = ("weights.safetensors", "notes.tmp", "model-0123456789abcdef.safetensors", ".notes.1.tmp")
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_files_of_others_survive(tmp_path, keep):
+    for name in FOREIGN:
+        (tmp_path / name).write_text("somebody else's")
+    for number in range(4):
+        StateFolder(tmp_path).write(parts(model=f"{number}"), {"number": number}, keep=keep)
+    assert {name for name in FOREIGN if (tmp_path / name).read_text() == "somebody else's"} == set(
+        FOREIGN
+    )
+    own = {"state.json", "previous.json"} if keep else {"state.json"}
+    assert len(files(tmp_path) - set(FOREIGN) - own) == len(own)  # a part for each manifest
+
+
+def test_a_learner_leaves_files_of_others_alone(tmp_path):
+    learner = mdmt.Learner(mdmt.backbones.mlp(784, 8), mdmt.ER(reference_batch=4), heads="shared")
+    stream = small_stream("permuted-digits", tasks=2, train=20, test=10)
+    for folder in (tmp_path / "save", tmp_path / "checkpoint"):
+        folder.mkdir()
+        for name in FOREIGN:
+            (folder / name).write_text("somebody else's")
+    learner.run(stream, checkpoint=Checkpoints(tmp_path / "checkpoint", 1))
+    learner.save(tmp_path / "save")
+    for folder in (tmp_path / "save", tmp_path / "checkpoint"):
+        assert set(FOREIGN) < files(folder)
+        assert mdmt.Learner.load(folder).model.sha256() == learner.model.sha256()
+
+
+def test_the_parts_of_replaced_states_go(tmp_path):
+    folder = StateFolder(tmp_path)
+    for number in range(5):
+        folder.write(parts(model=f"model {number}", memory="same"), {}, keep=True)
+    assert len(files(tmp_path)) == 2 + 2 + 1  # manifests, models, the memory that both share
+    folder.write(parts(model="last"), {})
+    assert len(files(tmp_path)) == 2
+    assert read(tmp_path) == ({"model": "last"}, {})
+
+
+def test_the_part_of_a_damaged_state_goes_too(tmp_path):
+    folder = StateFolder(tmp_path)
+    folder.write(parts(model="first"), {})
+    (old,) = tmp_path.glob("model-*")
+    old.write_text("damaged")
+    folder.write(parts(model="second"), {})
+    assert not old.exists()
+
+
+class Killed(Exception):
+    pass
+
+
+def test_what_killed_writers_leave_does_not_pile_up(tmp_path, monkeypatch):
+    folder = StateFolder(tmp_path)
+    folder.write(parts(model="good"), {})
+
+    def die(name):
+        if name == "model written":
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "_crash_point", die)
+        for number in range(3):
+            with pytest.raises(Killed):
+                folder.write(parts(model=f"lost {number}"), {})
+    (tmp_path / f".model-{'0' * 16}.safetensors.{os.getpid()}.tmp").touch()
+    (tmp_path / ".state.json.77.tmp").touch()
+    assert len(files(tmp_path)) == 1 + 4 + 2
+    assert read(tmp_path) == ({"model": "good"}, {})
+    folder.write(parts(model="next"), {})
+    assert len(files(tmp_path)) == 2
+
+
+def test_a_damaged_state_falls_back_to_the_previous_one(tmp_path):
+    folder = StateFolder(tmp_path)
+    for text in ("first", "second"):
+        folder.write(parts(model=text, log=f"log of {text}"), {"text": text}, keep=True)
+    warnings = []
+    current = folder.open().files
+    (tmp_path / current["model"]["file"]).write_text("damaged")
+    assert read(tmp_path, warn=warnings.append)[1] == {"text": "first"}
+    assert warnings[0].endswith("its checksum is wrong; going on from the checkpoint before it")
+    (tmp_path / folder.open("previous.json").files["log"]["file"]).unlink()
+    with pytest.raises(Mistake, match=r"model-\w+\.safetensors is damaged"):
+        read(tmp_path)
+    assert read(tmp_path, optional=["log"]) == ({"model": "first"}, {"text": "first"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "1"},
+        {"format": None},
+        {"files": []},
+        {"files": {"model": []}},
+        {"files": {"model": {"file": "../model-0123456789abcdef.safetensors", "sha256": ""}}},
+        {"files": {"model": {"file": "model-0123456789abcdef.safetensors"}}},
+        {"state": 7},
+    ],
+)
+def test_a_manifest_of_somebody_else_is_refused(tmp_path, change):
+    StateFolder(tmp_path).write(parts(model="x"), {})
+    body = json.loads((tmp_path / "state.json").read_text()) | change
+    del body["sha256"]
+    (tmp_path / "state.json").write_text(json.dumps(body | {"sha256": state._digest(body)}))
+    with pytest.raises(Mistake, match=r"state\.json is damaged: it does not describe"):
+        read(tmp_path)
+
+
+def test_a_newer_format_is_named(tmp_path):
+    body = {"format": 2, "files": {}, "state": {}}
+    (tmp_path / "state.json").write_text(json.dumps(body | {"sha256": state._digest(body)}))
+    with pytest.raises(Mistake, match="newer mdmt"):
+        read(tmp_path)
+
+
+def test_tensors_of_every_kind_come_back(tmp_path):
+    tensors = {
+        "bool": torch.tensor([True, False]),
+        "int64": torch.arange(3),
+        "uint8": torch.arange(4, dtype=torch.uint8),
+        "float16": torch.rand(2, 3).half(),
+        "bfloat16": torch.rand(2, 3).bfloat16(),
+        "float64": torch.rand(2).double(),
+        "number": torch.tensor(0.5),
+        "transposed": torch.rand(2, 3).T,
+        "empty": torch.empty(0, 4),
+    }
+    StateFolder(tmp_path).write(encoded({"model": tensors}), {})
+    parts, _ = StateFolder(tmp_path).read(safetensors.torch.load)
+    for name, tensor in tensors.items():
+        assert parts["model"][name].dtype == tensor.dtype
+        assert torch.equal(parts["model"][name], tensor)
+
+
+def test_parts_have_the_bytes_that_0_1_0_wrote():
+    (folder,) = RELEASE.rglob("checkpoint")
+    saved = StateFolder(folder).open()
+    assert sorted(saved.files) == ["memory", "model", "snapshots", "steps"]
+    for name, data in encoded(saved.decode(safetensors.torch.load, ())):
+        assert data == saved.part(name)
