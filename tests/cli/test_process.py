@@ -195,7 +195,7 @@ def test_nothing_is_forked_where_torch_is_loaded(tmp_path, monkeypatch):
 
 FLOOD = """
 import os, signal
-from mdmt.experiments.run import stop_request
+from mdmt.system.processes import stop_request
 
 with stop_request():
     flood = os.fork()

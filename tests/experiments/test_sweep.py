@@ -147,7 +147,7 @@ def test_a_run_sees_the_card_it_was_given(tmp_path, monkeypatch):
         start = close
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    monkeypatch.setattr("mdmt.experiments.workers._start_server", lambda: None)
+    monkeypatch.setattr("mdmt.experiments.workers.start_fork_server", lambda: None)
     workers = Processes(tmp_path, device="cuda")
     workers.context = Recorded()
     for seed in range(3):

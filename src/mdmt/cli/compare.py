@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from mdmt.cli.many_runs import run_all, tell_failures
 from mdmt.cli.options import Against, Format, Methods, RunOptions
 from mdmt.cli.progress import tell
-from mdmt.cli.run import run_all, tell_failures
 from mdmt.words import count
 
 if TYPE_CHECKING:

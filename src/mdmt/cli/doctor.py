@@ -23,7 +23,7 @@ from typing import Any
 import typer
 
 from mdmt.cli.options import Json
-from mdmt.errors import ending
+from mdmt.system.processes import ending
 
 NETWORKS = ("mlp", "reduced_resnet18", "resnet18")
 PACKAGES = ("torch", "numpy", "safetensors", "pillow", "scipy", "typer", "rich")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mdmt.cli.many_runs import run_all, tell_failures
 from mdmt.cli.options import Methods, Quiet, RunOptions
 from mdmt.cli.progress import tell
-from mdmt.cli.run import run_all, tell_failures
 from mdmt.errors import Mistake
 from mdmt.runs.paper import FIGURES
 from mdmt.words import count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from json import dumps
 from typing import TYPE_CHECKING, Annotated
@@ -10,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mdmt.ranks as ranks
+from mdmt.cli.many_runs import run_all
 from mdmt.cli.options import Method, RunOptions
 from mdmt.cli.process import in_child
-from mdmt.cli.progress import LiveTable, RunBar, tell
-from mdmt.errors import Mistake, RankLost, Stopped, go_on
+from mdmt.cli.progress import RunBar, tell
+from mdmt.errors import Mistake, RankLost
+from mdmt.system.processes import resuming_command
 from mdmt.words import count, moment
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from mdmt.experiments.workers import Outcome
     from mdmt.runs.config import RunConfig
-    from mdmt.runs.rows import Failure, Row
+    from mdmt.runs.rows import Row
 
 Log = Annotated[
     str | None,
@@ -31,7 +32,7 @@ Log = Annotated[
 
 def run(options: RunOptions, method: Method = "mdmt-r", log: Log = None) -> None:
     """Learn a stream of tasks. Prints A_T, F_T, LCA_10, LTR and A_free."""
-    advice = f"; {go_on(options.fresh)} goes on from the last checkpoint"
+    advice = f"; {resuming_command(options.fresh)} goes on from the last checkpoint"
     in_child(lambda: _run_on_ranks(options, method, log, advice), advice)
 
 
@@ -149,54 +150,6 @@ def _learn_in_workers(configs: list[RunConfig], options: RunOptions) -> Result:
     return Result(row, tasks, read)
 
 
-def run_all(
-    configs: list[list[RunConfig]],
-    options: RunOptions,
-    on_outcome: Callable[[Outcome], None] | None = None,
-) -> tuple[list[Row | None], list[Failure]]:
-    """Do the runs of each variant while stderr says how far they are: a row for each, and what
-    failed.
-
-    Unless `on_outcome` hears of every run, those that were only read are told here.
-    """
-    from mdmt.experiments import sweep
-    from mdmt.learning.checkpoints import parse_every
-
-    if options.checkpoint_every is not None:
-        parse_every(options.checkpoint_every)  # refused here, not by every worker
-    labels = [seeds[0].label for seeds in configs]
-    read: list[RunConfig] = []
-    try:
-        with LiveTable(labels, len(configs[0]), options.silent) as table:
-
-            def after_run(outcome: Outcome, row: Row | None) -> None:
-                table.outcome(outcome, row)
-                if on_outcome is not None:
-                    on_outcome(outcome)
-                elif outcome.read:
-                    read.append(outcome.config)
-
-            result = sweep.run_all(
-                configs,
-                options.out,
-                options.find_workers(),
-                every=options.checkpoint_every,
-                fresh=options.fresh,
-                on_event=table.event,
-                on_outcome=after_run,
-            )
-    except KeyboardInterrupt:
-        raise Stopped(f"interrupted; {go_on(options.fresh)} goes on from there") from None
-    tell_read(read, sum(map(len, configs)), options.out)
-    return result
-
-
-def tell_failures(failed: list[Failure]) -> None:
-    """One line on stderr for each run that failed."""
-    for run in failed:
-        tell(f"failed: {run['label']}, seed {run['seed']}: {run['reason']}")
-
-
 def _write_events(folder: Path) -> None:
     from mdmt.experiments import tensorboard
     from mdmt.runs.folder import RunFolder
@@ -210,25 +163,6 @@ def _origin(folder: str) -> str:
     from mdmt.runs.folder import RunFolder
 
     return f"read from {folder}, finished {moment(RunFolder(folder).finished_at)}"
-
-
-def tell_read(read: list[RunConfig], total: int, out: str) -> None:
-    """Say of a comparison how many of its runs were read and not computed, and from when they
-    are.
-    """
-    from mdmt.runs.config import folder_of
-    from mdmt.runs.folder import RunFolder
-
-    if not read:
-        return
-    times = sorted(RunFolder(folder_of(config, out)).finished_at for config in read)
-    first, last = moment(times[0]), moment(times[-1])
-    span = first if first == last else f"{first} to {last}"
-    verb = "was" if len(read) == 1 else "were"
-    tell(
-        f"{len(read)} of {count('run', total)} {verb} read from {out}, finished {span}; --fresh"
-        " computes anew"
-    )
 
 
 def _print_table(result: Result) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mdmt.cli.many_runs import run_all, tell_failures
 from mdmt.cli.options import Method, RunOptions
-from mdmt.cli.run import run_all, tell_failures
 from mdmt.words import count
 
 if TYPE_CHECKING:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 
 import mdmt.memory as memory
 import mdmt.ranks as ranks
-from mdmt.errors import EXPECTED, Mistake, Stopped, go_on, summarise
+from mdmt.errors import EXPECTED, Mistake, Stopped, summarise
 from mdmt.experiments.networks import make_network
 from mdmt.experiments.resolve import reduced, stream_for
 from mdmt.experiments.tensorboard import write_events
@@ -27,6 +24,7 @@ from mdmt.runs.config import RunConfig, folder_of
 from mdmt.runs.folder import CHECKPOINT, MODEL, RECORD, RunFolder
 from mdmt.runs.request import find_method
 from mdmt.system.own_code import is_own
+from mdmt.system.processes import resuming_command, stop_request
 
 LONG = 3600.0  # seconds
 FORECAST_STEPS = 20  # a forecast is made of so many steps of a task,
@@ -122,7 +120,8 @@ def _learn(
             if ranks.any_of(stop.requested):
                 checkpoints.write(learner)
                 place = f"task {learner.current + 1}, step {learner.step_in_task}"
-                raise Stopped(f"stopped at {place}; {go_on(fresh)} goes on from there ({folder})")
+                again = resuming_command(fresh)
+                raise Stopped(f"stopped at {place}; {again} goes on from there ({folder})")
             forecast.after_step(learner)
             if warn is not None and learner.record.steps == 1 and learner.model.is_repeated:
                 warn(REPEATED)
@@ -311,35 +310,3 @@ def _failure_written(folder: RunFolder, *, is_own: bool) -> Iterator[Attempt]:
         if short_of_memory:  # torch has no type of its own for it
             raise Mistake(reason) from None
         raise
-
-
-@dataclass
-class StopRequest:
-    """Whether a run was asked to stop. No threading.Event: its lock would block a handler that
-    interrupts another.
-    """
-
-    requested: bool = False
-
-
-@contextmanager
-def stop_request() -> Iterator[StopRequest]:
-    """What Ctrl-C or SIGTERM asks for; a second Ctrl-C stops at once. In another thread than the
-    main one: nothing.
-    """
-    stop = StopRequest()
-
-    def handle(number: int, _: FrameType | None) -> None:
-        if stop.requested and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stop.requested = True
-
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)

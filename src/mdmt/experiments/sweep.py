@@ -4,10 +4,8 @@ stop them.
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +13,7 @@ from typing import Any, Literal
 from mdmt.experiments.workers import Event, Outcome, Processes, Workers
 from mdmt.runs.config import RunConfig, folder_of
 from mdmt.runs.rows import Failure, Row, row_of
+from mdmt.system.processes import terminable
 
 
 def sweep(
@@ -61,7 +60,7 @@ def sweep(
         )
     running = 0
     try:
-        with _terminable():
+        with terminable():
             while queue or running:
                 if queue and running < workers.slots:
                     config = queue.pop(0)
@@ -143,21 +142,3 @@ class _Results:
 
 def _key(config: RunConfig) -> tuple[str, int]:
     return config.label, config.seed
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM end this process as Ctrl-C does, so that no worker is left behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        # raised here: SIGINT itself is ignored in what a script started in the background
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

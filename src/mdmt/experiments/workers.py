@@ -9,22 +9,21 @@ of a Ray cluster.
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import connection, forkserver, get_context, parent_process, resource_tracker
+from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from mdmt.errors import ending, summarise
+from mdmt.errors import summarise
 from mdmt.learning.progress import progress_of
 from mdmt.runs.config import RunConfig
+from mdmt.system.processes import become_worker, ending, start_fork_server
 
 if TYPE_CHECKING:
     from mdmt.learner import Learner
@@ -107,7 +106,7 @@ class Processes:
 
     def start(self, config: RunConfig) -> None:
         """Begin a run in a process of its own."""
-        _start_server()
+        start_fork_server()
         ours, theirs = self.context.Pipe(duplex=False)
         card = self._free_card()
         environment = {**os.environ, **({} if card is None else {"CUDA_VISIBLE_DEVICES": card})}
@@ -182,18 +181,6 @@ def process_count(count: int | Literal["auto"], threads: int = 1, cards: int | N
     return max(1, cores // threads)
 
 
-def _start_server() -> None:
-    """Start the process that others are forked from, deaf to Ctrl-C while it loads: it ends when
-    this one does.
-    """
-    resource_tracker.ensure_running()  # first, since it unblocks what is blocked
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _work(
     pipe: Connection,
     config: RunConfig,
@@ -202,9 +189,8 @@ def _work(
     every: int | str | None,
     environment: dict[str, str],
 ) -> None:
-    """Do a run in this process. Ctrl-C is its parent's affair, which sends SIGTERM."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    """Do a run in this process, which is a worker."""
+    become_worker()
     os.environ.clear()
     os.environ.update(environment)  # the process it was forked from has an older one
     with suppress(
@@ -240,13 +226,6 @@ def do_run(
             traceback.print_exc()
         return Outcome(config, None, summarise(error))
     return Outcome(config, record)
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Reporter:

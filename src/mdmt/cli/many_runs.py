@@ -1,0 +1,94 @@
+"""Many runs with their progress on stderr, the failures, and the runs that were only read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from mdmt.cli.options import RunOptions
+from mdmt.cli.progress import LiveTable, tell
+from mdmt.errors import Stopped
+from mdmt.system.processes import resuming_command
+from mdmt.words import count, moment
+
+if TYPE_CHECKING:
+    from mdmt.experiments.workers import Outcome
+    from mdmt.runs.config import RunConfig
+    from mdmt.runs.rows import Failure, Row
+
+
+def run_all(
+    configs: list[list[RunConfig]],
+    options: RunOptions,
+    on_outcome: Callable[[Outcome], None] | None = None,
+) -> tuple[list[Row | None], list[Failure]]:
+    """Do the runs of each variant, showing their progress; returns a row per variant and failures.
+
+    Without `on_outcome`, which is called after every run, a line reports the runs that were only
+    read.
+    """
+    from mdmt.experiments import sweep
+    from mdmt.learning.checkpoints import parse_every
+
+    if options.checkpoint_every is not None:
+        parse_every(options.checkpoint_every)  # refused once, here, instead of by every worker
+    read: list[RunConfig] = []
+
+    def after_run(outcome: Outcome, row: Row | None) -> None:
+        table.outcome(outcome, row)
+        if on_outcome is not None:
+            on_outcome(outcome)
+        elif outcome.read:
+            read.append(outcome.config)
+
+    with _stop_explained(options), _table(configs, options) as table:
+        result = sweep.run_all(
+            configs,
+            options.out,
+            options.find_workers(),
+            every=options.checkpoint_every,
+            fresh=options.fresh,
+            on_event=table.event,
+            on_outcome=after_run,
+        )
+    tell_read(read, sum(map(len, configs)), options.out)
+    return result
+
+
+def _table(configs: list[list[RunConfig]], options: RunOptions) -> LiveTable:
+    labels = [seeds[0].label for seeds in configs]
+    return LiveTable(labels, len(configs[0]), options.silent)
+
+
+@contextmanager
+def _stop_explained(options: RunOptions) -> Iterator[None]:
+    """Turn Ctrl-C into a line that says how to continue."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        again = resuming_command(options.fresh)
+        raise Stopped(f"interrupted; {again} goes on from there") from None
+
+
+def tell_failures(failed: list[Failure]) -> None:
+    """Print one line on stderr for each failed run."""
+    for run in failed:
+        tell(f"failed: {run['label']}, seed {run['seed']}: {run['reason']}")
+
+
+def tell_read(read: list[RunConfig], total: int, out: str) -> None:
+    """Print how many of the runs were read instead of computed, and when they finished."""
+    from mdmt.runs.config import folder_of
+    from mdmt.runs.folder import RunFolder
+
+    if not read:
+        return
+    times = sorted(RunFolder(folder_of(config, out)).finished_at for config in read)
+    first, last = moment(times[0]), moment(times[-1])
+    span = first if first == last else f"{first} to {last}"
+    verb = "was" if len(read) == 1 else "were"
+    tell(
+        f"{len(read)} of {count('run', total)} {verb} read from {out}, finished {span}; --fresh"
+        " computes anew"
+    )

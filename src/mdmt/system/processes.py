@@ -1,0 +1,174 @@
+"""Signals, child processes, and how a process ended. Nothing here loads torch.
+
+A run is asked to stop by Ctrl-C or SIGTERM. It then writes a checkpoint and ends; its children end
+with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import forkserver, parent_process, resource_tracker
+from types import FrameType
+
+REQUESTS = (signal.SIGINT, signal.SIGTERM)  # signals that ask a run to stop
+Handler = Callable[[int, FrameType | None], None]
+
+
+@dataclass
+class StopRequest:
+    """Whether a run was asked to stop.
+
+    This is no threading.Event: a signal handler that interrupts another would block on its lock.
+    """
+
+    requested: bool = False
+
+
+@contextmanager
+def stop_request() -> Iterator[StopRequest]:
+    """Note Ctrl-C and SIGTERM instead of obeying them; a second Ctrl-C interrupts at once.
+
+    Outside the main thread, which alone receives signals, this does nothing.
+    """
+    stop = StopRequest()
+
+    def note(number: int, _: FrameType | None) -> None:
+        if stop.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.requested = True
+
+    with _handled(note, REQUESTS):
+        yield stop
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM raise KeyboardInterrupt as Ctrl-C does, so that no worker is left behind."""
+
+    def interrupt(*_: object) -> None:
+        # Raised here, not sent as SIGINT, which a script's background processes ignore.
+        raise KeyboardInterrupt
+
+    with _handled(interrupt, (signal.SIGTERM,)):
+        yield
+
+
+@contextmanager
+def _handled(handler: Handler, numbers: tuple[signal.Signals, ...]) -> Iterator[None]:
+    """Use a signal handler inside the block, then restore the previous ones."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous or signal.SIG_DFL)
+
+
+@dataclass(frozen=True)
+class ChildEnd:
+    """How a child process ended."""
+
+    code: int  # its exit code, or minus the number of the signal that ended it
+    stop_requested: bool
+
+
+def can_fork() -> bool:
+    """Whether this process can be forked safely: the child would lack torch's threads."""
+    return "torch" not in sys.modules and hasattr(os, "fork")
+
+
+def run_in_child(work: Callable[[], int]) -> ChildEnd:
+    """Do some work in a forked process and wait for it; `work` returns the child's exit code.
+
+    This process passes the first request to stop on to the child. The child stops if this process
+    dies.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Where SIGCHLD is ignored, a child cannot be waited for.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writer)
+        # Until the run itself handles signals, Ctrl-C is left to the parent.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        threading.Thread(target=_stop_when_closed, args=(reader,), daemon=True).start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        sys.exit(work())
+    os.close(reader)
+    return _wait(child, mask)
+
+
+def _wait(child: int, mask: set[int | signal.Signals]) -> ChildEnd:
+    requests: list[int] = []
+
+    def pass_on(number: int, _: object) -> None:
+        requests.append(number)
+        # A terminal sends a second Ctrl-C to the child itself, which then stops at once.
+        if len(requests) == 1:
+            os.kill(child, signal.SIGTERM)
+
+    with _handled(pass_on, REQUESTS):
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return ChildEnd(code, bool(requests))
+
+
+def _stop_when_closed(pipe: int) -> None:
+    os.read(pipe, 1)  # nobody writes to it: this returns when the parent is gone
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def start_fork_server() -> None:
+    """Start the process that workers are forked from, shielded from Ctrl-C while it loads.
+
+    It ends when this process does.
+    """
+    resource_tracker.ensure_running()  # first, since it unblocks the signals that it finds blocked
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def become_worker() -> None:
+    """Leave Ctrl-C to the parent, which sends SIGTERM, and stop if the parent dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+
+
+def _stop_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def ending(code: int) -> str:
+    """How a process ended, by its exit code; minus a number is a signal.
+
+    >>> ending(3), ending(-11), ending(-9)
+    ('ended with exit code 3', 'was ended by SIGSEGV', 'was ended by SIGKILL (out of memory?)')
+    """
+    if code >= 0:
+        return f"ended with exit code {code}"
+    names = {number.value: number.name for number in signal.Signals}
+    hint = " (out of memory?)" if code == -signal.SIGKILL else ""
+    return f"was ended by {names.get(-code, f'signal {-code}')}{hint}"
+
+
+def resuming_command(fresh: bool) -> str:
+    """The command that continues an interrupted one; --fresh would start over again."""
+    return "the same command without --fresh" if fresh else "the same command"
