@@ -183,11 +183,6 @@ def metrics_of(record: Mapping[str, Any]) -> dict[str, float | None]:
     return {metric.name: metric.of(record) for metric in METRICS}
 
 
-def summary(a: Rows, z: Rows) -> dict[str, float | None]:
-    """The metrics of accuracies and curves by their names; None where a metric is not defined."""
-    return metrics_of({"accuracy": a, "curve": z})
-
-
 def _matrix(a: Rows, t: int | None) -> tuple[NDArray[np.float64], int]:
     matrix = np.array(a, dtype=float)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:

@@ -84,7 +84,7 @@ def test_what_was_not_evaluated_takes_no_part():
 
 
 def test_one_task():
-    values = metrics.summary([[0.8]], [[0.1] * 11])
+    values = metrics.metrics_of({"accuracy": [[0.8]], "curve": [[0.1] * 11]})
     assert values == {
         "A_T": 0.8,
         "F_T": None,

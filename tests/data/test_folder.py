@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 import mdmt
+from mdmt import benchmarks
 from mdmt.benchmarks.folder import folder, folder_task
 from mdmt.experiments.resolve import resolve
 from support.helpers import mistake
@@ -256,3 +257,14 @@ def test_a_class_without_a_test_image_is_said(place):
         f"{place / 'a birds' / 'owl'} has 1 image, too few to test the class on any of them",
         f"{place / 'b fish' / 'cod'} has 2 images, too few to test the class on any of them",
     )
+
+
+def test_the_default_size_is_the_same_in_python_and_on_the_command_line(place):
+    fill(place)
+    asked = resolve("folder", data=str(place)).image_size
+    for inputs in (
+        folder(1, data=place)[0].train.inputs,
+        folder_task(next(path for path in place.iterdir() if path.is_dir())).train.inputs,
+        benchmarks.make("folder", data=place)[0].train.inputs,
+    ):
+        assert tuple(inputs.shape[1:]) == (3, asked, asked)

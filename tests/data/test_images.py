@@ -21,13 +21,13 @@ def some(folder, count, size=(12, 9)):
 
 
 def test_images_are_decoded_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
     paths, done = some(tmp_path / "in", 100), []
     made = load_images(
         paths,
         6,
         cache=tmp_path / "cache",
         progress=lambda n, total: done.append((n, total)),
-        workers=3,
     )
     assert (made.pixels.shape, made.pixels.dtype, made.enlarged) == ((100, 3, 6, 6), torch.uint8, 0)
     assert made.pixels[:, 0, 0, 0].tolist() == list(range(100))  # in the order given
@@ -148,6 +148,7 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path, monkeypatch):
     """No more than a few pieces are decoded ahead of what is written."""
     one, written, ahead = picture(tmp_path / "a.png"), [0], []
     decoded = []
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(
         images, "decode", lambda path, size: (decoded.append(1), decode(path, size))[1]
     )
@@ -157,7 +158,7 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path, monkeypatch):
         ahead.append(len(decoded) - done)
         time.sleep(0.001)
 
-    load_images([one] * 2000, 2, cache=tmp_path / "cache", progress=progress, workers=2)
+    load_images([one] * 2000, 2, cache=tmp_path / "cache", progress=progress)
     assert max(ahead) <= 5 * images.PIECE
 
 

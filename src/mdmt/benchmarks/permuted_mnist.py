@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mdmt.benchmarks.splits import HELD_OUT, TASKS, check_count, draw, reductions
+from mdmt.benchmarks.splits import HELD_OUT, SUBSTITUTE, TASKS, check_count, draw, reductions
 from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.readers import Arrays, LabelledImages, read_mnist
 from mdmt.tasks import HeadKind, Permutation, Stream, Task
 
-VALIDATION = 5000  # the first training images are not learned: they are for choosing settings
+VALIDATION = 5000  # the first training images are not learned; settings are chosen on them
 LIMIT = 1000
-LABELS_CRC = 0xBA07E8EF  # of MNIST's 60,000 training labels: Fashion-MNIST has as many
+LABELS_CRC = 0xBA07E8EF  # of MNIST's training labels; Fashion-MNIST has as many images
 
 
 def pixel_orders(seed: int, first: int, count: int) -> list[Tensor]:
-    """Pixel orders from number `first` (from 0): one shuffle of 784 by numpy's legacy generator
-    each.
-    """
+    """Orders number `first` to `first + count` of the 784 pixels, from numpy's legacy generator."""
     generator = np.random.RandomState(seed)
     orders = []
     for _ in range(first + count):
@@ -30,6 +29,33 @@ def pixel_orders(seed: int, first: int, count: int) -> list[Tensor]:
         generator.shuffle(order)
         orders.append(torch.from_numpy(order))
     return orders[first:]
+
+
+def permuted_tasks(
+    train: LabelledImages,
+    test: LabelledImages,
+    *,
+    classes: Sequence[int],
+    seed: int,
+    first: int,
+    count: int,
+) -> list[Task]:
+    """Make tasks of the same flat images that differ in the order of their pixels only."""
+    orders = pixel_orders(seed, first, count)
+    names = [f"permutation {first + number + 1}" for number in range(count)]
+    task = Task(
+        names[0],
+        train.images,
+        train.labels,
+        test=(test.images, test.labels),
+        classes=classes,
+        view=Permutation(orders[0]),
+    )
+    others = [
+        task.with_view(name, Permutation(order))
+        for name, order in zip(names[1:], orders[1:], strict=True)
+    ]
+    return [task, *others]
 
 
 def permuted_mnist(
@@ -41,38 +67,24 @@ def permuted_mnist(
     subset: int | None = None,
     cross_validation: bool = False,
 ) -> Stream:
-    """Training images 5,000 to 59,999 and the 10,000 test images, pixels in [0, 1]; 17 tasks unless
-    told otherwise.
+    """Make Permuted MNIST, by default with 17 tasks; pixels are in [0, 1].
 
-    The tasks for cross-validation, usually three, are permutations 18 and on of the seed, which the
-    17 never use, and are tested on images 0 to 4,999.
+    Training images 5,000 to 59,999 are learned. The tasks for cross-validation, by default three,
+    are the permutations of the seed from number 18 on, which the 17 never use; they are tested on
+    images 0 to 4,999.
     """
     start, usual = (TASKS, HELD_OUT) if cross_validation else (0, TASKS)
     count = usual if tasks is None else tasks
     check_count("permuted-mnist", count, LIMIT - start)
     mnist = read_mnist(ensure_unpacked("mnist", data).folder)
     train, test = _parts(mnist, cross_validation)
-    images = train.images.flatten(1)
-    labels = train.labels
-    classes = labels.unique().tolist()
+    classes = train.labels.unique().tolist()
     if subset is not None:
-        rows = draw(labels, subset, seed)
-        images = images[rows]
-        labels = labels[rows]
-    views = [Permutation(order) for order in pixel_orders(seed, start, count)]
-    names = [f"permutation {start + number + 1}" for number in range(count)]
-    first = Task(
-        names[0],
-        images,
-        labels,
-        test=(test.images.flatten(1), test.labels),
-        classes=classes,
-        view=views[0],
-    )
-    others = [first.with_view(name, view) for name, view in zip(names[1:], views[1:], strict=True)]
+        rows = draw(train.labels, subset, seed)
+        train = LabelledImages(train.images[rows], train.labels[rows])
     return Stream(
         "permuted-mnist",
-        [first, *others],
+        permuted_tasks(train, test, classes=classes, seed=seed, first=start, count=count),
         heads=heads,
         evaluate="all" if heads == "shared" else "seen",
         scale=1 / 255,
@@ -80,20 +92,21 @@ def permuted_mnist(
             cross_validation=cross_validation,
             tasks=None if count == TASKS else count,
             subset=subset,
-            images=None if _is_published(mnist) else "substitute images",
+            images=None if _is_published(mnist) else SUBSTITUTE,
         ),
     )
 
 
 def _parts(mnist: Arrays, cross_validation: bool) -> tuple[LabelledImages, LabelledImages]:
-    """What is learned, and what is tested on; a small substitute has a tenth for validation."""
+    """The flat images to learn and to test on; a small substitute validates on a tenth."""
     unused = VALIDATION
     if len(mnist.train) <= VALIDATION:
         unused = len(mnist.train) // 10 if cross_validation else 0
-    train = LabelledImages(mnist.train.images[unused:], mnist.train.labels[unused:])
-    if not cross_validation:
-        return train, mnist.test
-    return train, LabelledImages(mnist.train.images[:unused], mnist.train.labels[:unused])
+    images = mnist.train.images.flatten(1)
+    train = LabelledImages(images[unused:], mnist.train.labels[unused:])
+    if cross_validation:
+        return train, LabelledImages(images[:unused], mnist.train.labels[:unused])
+    return train, LabelledImages(mnist.test.images.flatten(1), mnist.test.labels)
 
 
 def _is_published(mnist: Arrays) -> bool:

@@ -232,7 +232,7 @@ BENCHMARKS = {
             classes_per_task=10,
             data="DIR",
             fingerprint=folder.fingerprint,
-            image_size=32,  # enough for a small network from scratch; 64 takes four times as long
+            image_size=folder.IMAGE_SIZE,
         ),
     )
 }

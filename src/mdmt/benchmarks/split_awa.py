@@ -12,24 +12,24 @@ from torch import Tensor
 from mdmt.benchmarks.splits import (
     HELD_OUT,
     IMAGENET_MEAN,
+    SUBSTITUTE,
     TASKS,
     Selection,
     count_tasks,
-    reductions,
     resized_copies,
     rows_of_classes,
-    split_task,
-    task_name,
+    select,
+    split_stream,
 )
 from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.fingerprint import unpublished_fingerprint
 from mdmt.data.images import Progress, load_images
 from mdmt.data.readers import ImageList, LabelledImages, read_awa2
-from mdmt.data.sources import substitute_note
+from mdmt.data.sources import Location, substitute_note
 from mdmt.errors import Mistake
 from mdmt.tasks import HeadKind, Stream
 
-OUTPUTS = 850  # each task has its own copy of the 50 classes, five of them in use
+OUTPUTS = 850  # 17 tasks with their own copy of the 50 classes, five of which are in use
 IMAGE_SIZE = 224
 PUBLISHED = (26_102, 5_600)  # training and test images
 
@@ -47,9 +47,10 @@ def class_order(seed: int, cross_validation: bool = False) -> list[list[int]]:
 
 
 def training_shares(order: list[list[int]], awa: ImageList) -> list[Tensor]:
-    """The training images of each task: each class's images, in order, in equal shares.
+    """The rows of the training images of each task.
 
-    A class is divided over the tasks it occurs in; images left over are not used.
+    The images of a class are divided, in their order, into equal shares for the tasks that it
+    occurs in; images left over are not used.
     """
     occurrences = Counter(label for classes in order for label in classes)
     past = Counter[int]()
@@ -77,53 +78,49 @@ def split_awa(
     cache: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Stream:
-    """Accuracy is the mean over a task's five classes, each tested on all its test images.
+    """Make Split AWA. Accuracy is the mean over a task's classes; inputs are as in Split CUB.
 
-    Inputs are as in Split CUB. With fewer tasks, the shares of a class are still those of all 17.
+    With fewer tasks, the shares of a class are still those of all 17.
     """
     count = count_tasks("split-awa", tasks, cross_validation)
     location = ensure_unpacked("awa2", data)
-    awa = read_awa2(location.folder)
-    if len(awa.classes) != 50:
-        listing = location.folder / "classes.txt"
-        raise Mistake(f"{listing} lists {len(awa.classes)} classes; the data set has 50")
+    awa = _read(location)
     images = load_images(awa.paths, image_size, cache=cache, progress=progress)
     source = LabelledImages(images.pixels, awa.labels)
     order = class_order(seed, cross_validation)
-    shares = training_shares(order, awa)
-    stream = []
-    for number, classes in enumerate(order[:count]):
-        train = Selection(source, shares[number])
-        test = Selection(source, rows_of_classes(awa.labels, classes, awa.test))
-        name = task_name("awa", number, cross_validation)
-        stream.append(
-            split_task(name, classes, train, test, subset=subset, seed=seed, number=number)
-        )
-    is_published = (len(awa.train), len(awa.test)) == PUBLISHED
-    if is_published and substitute_note(location) is None:
-        origin = resized_copies(images.enlarged, len(awa.paths), image_size)
-    else:
-        origin = "substitute images"
-    return Stream(
+    train = [Selection(source, share) for share in training_shares(order, awa)]
+    test = [select(source, classes, awa.test) for classes in order]
+    copies = resized_copies(images.enlarged, len(awa.paths), image_size)
+    return split_stream(
         "split-awa",
-        stream,
+        order[:count],
+        list(zip(train, test, strict=True))[:count],
+        seed=seed,
         heads=heads,
+        subset=subset,
+        cross_validation=cross_validation,
+        images=copies if _is_published(location, awa) else SUBSTITUTE,
+        image_size=None if image_size == IMAGE_SIZE else image_size,
         outputs=OUTPUTS,
         per_class=True,
         scale=1.0,
         mean=IMAGENET_MEAN,
-        reduced=reductions(
-            cross_validation=cross_validation,
-            tasks=None if count == TASKS else count,
-            subset=subset,
-            image_size=None if image_size == IMAGE_SIZE else image_size,
-            images=origin,
-        ),
     )
 
 
+def _is_published(location: Location, awa: ImageList) -> bool:
+    sizes = len(awa.train), len(awa.test)
+    return sizes == PUBLISHED and substitute_note(location) is None
+
+
+def _read(location: Location) -> ImageList:
+    awa = read_awa2(location.folder)
+    if len(awa.classes) != 50:
+        listing = location.folder / "classes.txt"
+        raise Mistake(f"{listing} lists {len(awa.classes)} classes; the data set has 50")
+    return awa
+
+
 def fingerprint(data: str | Path | None) -> str | None:
-    """What tells these images from others; None of the published ones, also while they are
-    packed.
-    """
+    """The fingerprint of the images; None for the published ones, packed or not."""
     return unpublished_fingerprint("awa2", data, read_awa2, PUBLISHED)

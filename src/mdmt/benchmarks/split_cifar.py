@@ -9,20 +9,19 @@ import torch
 from torch import Tensor
 
 from mdmt.benchmarks.splits import (
+    SUBSTITUTE,
     TASKS,
-    Selection,
     count_tasks,
-    reductions,
-    rows_of_classes,
+    select,
     shuffle_classes,
-    split_task,
-    task_name,
+    split_stream,
 )
 from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.readers import read_cifar100
 from mdmt.tasks import HeadKind, Stream
 
 OUTPUTS = 100
+PUBLISHED = (50_000, 10_000)  # training and test images
 
 
 def class_order(seed: int, cross_validation: bool = False) -> list[list[int]]:
@@ -43,34 +42,26 @@ def split_cifar(
     subset: int | None = None,
     cross_validation: bool = False,
 ) -> Stream:
-    """500 training and 100 test images of each class.
+    """Make Split CIFAR: 500 training and 100 test images of each class.
 
     Pixels are divided by 255, then the mean of all training images is subtracted.
     """
     count = count_tasks("split-cifar", tasks, cross_validation)
     cifar = read_cifar100(ensure_unpacked("cifar100", data).folder)
-    stream = []
-    for number, classes in enumerate(class_order(seed, cross_validation)[:count]):
-        train = Selection(cifar.train, rows_of_classes(cifar.train.labels, classes))
-        test = Selection(cifar.test, rows_of_classes(cifar.test.labels, classes))
-        name = task_name("cifar", number, cross_validation)
-        stream.append(
-            split_task(name, classes, train, test, subset=subset, seed=seed, number=number)
-        )
-    published = (len(cifar.train), len(cifar.test)) == (50_000, 10_000)
-    return Stream(
+    order = class_order(seed, cross_validation)[:count]
+    is_published = (len(cifar.train), len(cifar.test)) == PUBLISHED
+    return split_stream(
         "split-cifar",
-        stream,
+        order,
+        [(select(cifar.train, classes), select(cifar.test, classes)) for classes in order],
+        seed=seed,
         heads=heads,
+        subset=subset,
+        cross_validation=cross_validation,
+        images=None if is_published else SUBSTITUTE,
         outputs=OUTPUTS,
         scale=1 / 255,
         mean=mean_image(cifar.train.images),
-        reduced=reductions(
-            cross_validation=cross_validation,
-            tasks=None if count == TASKS else count,
-            subset=subset,
-            images=None if published else "substitute images",
-        ),
     )
 
 

@@ -6,15 +6,13 @@ from pathlib import Path
 
 from mdmt.benchmarks.splits import (
     IMAGENET_MEAN,
+    SUBSTITUTE,
     TASKS,
-    Selection,
     count_tasks,
-    reductions,
     resized_copies,
-    rows_of_classes,
+    select,
     shuffle_classes,
-    split_task,
-    task_name,
+    split_stream,
 )
 from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.fingerprint import unpublished_fingerprint
@@ -48,7 +46,7 @@ def split_cub(
     cache: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Stream:
-    """The official split, about 300 training images a task.
+    """Make Split CUB from the official split, about 300 training images a task.
 
     Pixels are 0 to 255, minus the published mean of each channel.
     """
@@ -56,37 +54,25 @@ def split_cub(
     cub = read_cub(ensure_unpacked("cub", data).folder)
     images = load_images(cub.paths, image_size, cache=cache, progress=progress)
     source = LabelledImages(images.pixels, cub.labels)
-    stream = []
-    for number, classes in enumerate(class_order(seed, cross_validation)[:count]):
-        train = Selection(source, rows_of_classes(cub.labels, classes, cub.train))
-        test = Selection(source, rows_of_classes(cub.labels, classes, cub.test))
-        name = task_name("cub", number, cross_validation)
-        stream.append(
-            split_task(name, classes, train, test, subset=subset, seed=seed, number=number)
-        )
-    if (len(cub.train), len(cub.test)) == PUBLISHED:
-        origin = resized_copies(images.enlarged, len(cub.paths), image_size)
-    else:
-        origin = "substitute images"
-    return Stream(
+    order = class_order(seed, cross_validation)[:count]
+    is_published = (len(cub.train), len(cub.test)) == PUBLISHED
+    copies = resized_copies(images.enlarged, len(cub.paths), image_size)
+    return split_stream(
         "split-cub",
-        stream,
+        order,
+        [(select(source, part, cub.train), select(source, part, cub.test)) for part in order],
+        seed=seed,
         heads=heads,
+        subset=subset,
+        cross_validation=cross_validation,
+        images=copies if is_published else SUBSTITUTE,
+        image_size=None if image_size == IMAGE_SIZE else image_size,
         outputs=OUTPUTS,
         scale=1.0,
         mean=IMAGENET_MEAN,
-        reduced=reductions(
-            cross_validation=cross_validation,
-            tasks=None if count == TASKS else count,
-            subset=subset,
-            image_size=None if image_size == IMAGE_SIZE else image_size,
-            images=origin,
-        ),
     )
 
 
 def fingerprint(data: str | Path | None) -> str | None:
-    """What tells these images from others; None of the published ones, also while they are
-    packed.
-    """
+    """The fingerprint of the images; None for the published ones, packed or not."""
     return unpublished_fingerprint("cub", data, read_cub, PUBLISHED)

@@ -1,4 +1,4 @@
-"""What the streams share: how classes are split into tasks, and how a subset is drawn."""
+"""Parts of several streams: classes split into tasks, balanced subsets, and their reductions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from torch import Tensor
 
 from mdmt.data.readers import LabelledImages
 from mdmt.errors import Mistake
-from mdmt.tasks import RowView, Task
+from mdmt.tasks import HeadKind, RowView, Stream, Task
 
-TASKS = 17  # evaluated; three more are held out for cross-validation
-HELD_OUT = 3
-# Blue, green, red: applied to RGB, as published.
+TASKS = 17
+HELD_OUT = 3  # further tasks, for cross-validation only
+SUBSTITUTE = "substitute images"
+# In the order blue, green, red, but applied to RGB: the published programs do the same.
 IMAGENET_MEAN = torch.tensor([103.94, 116.78, 123.68]).view(3, 1, 1)
 
 
@@ -29,31 +30,34 @@ def shuffle_classes(seed: int, pool: range, per_task: int) -> list[list[int]]:
 
 
 def check_count(name: str, tasks: int, limit: int) -> None:
-    """Refuse a number of tasks that there are not."""
+    """Refuse a number of tasks outside 1 to `limit`."""
     if not isinstance(tasks, int) or isinstance(tasks, bool) or not 1 <= tasks <= limit:
         raise Mistake(f"tasks={tasks!r}: {name} takes 1 to {limit}")
 
 
 def count_tasks(name: str, tasks: int, cross_validation: bool) -> int:
-    """Check the number of tasks asked for; classes suffice for three of cross-validation."""
+    """Check the number of tasks; cross-validation has classes for at most three."""
     check_count(name, tasks, TASKS)
     return min(tasks, HELD_OUT) if cross_validation else tasks
 
 
 def task_name(data: str, number: int, cross_validation: bool) -> str:
-    """Name a task by its number from 0."""
+    """The name of a task, from its number counted from 0."""
     return f"{data} {'held-out ' if cross_validation else ''}{number + 1}"
 
 
 def rows_of_classes(labels: Tensor, classes: Sequence[int], among: Tensor | None = None) -> Tensor:
-    """Indices of the examples of some classes (among some rows), in the order of the data set."""
+    """Indices of the examples of some classes, in the order of the data set.
+
+    With `among`, only these rows are searched.
+    """
     if among is None:
         among = torch.arange(len(labels))
     return among[torch.isin(labels[among], torch.tensor(classes))]
 
 
 def draw(labels: Tensor, count: int | None, seed: int, number: int = 0) -> Tensor:
-    """Draw indices of at most `count` examples, balanced over the classes; None takes all.
+    """Draw the indices of at most `count` examples, balanced over the classes; None draws all.
 
     >>> labels = torch.tensor([0, 0, 0, 0, 1, 1, 1, 2])
     >>> labels[draw(labels, 5, seed=1)].tolist()
@@ -65,7 +69,7 @@ def draw(labels: Tensor, count: int | None, seed: int, number: int = 0) -> Tenso
         raise Mistake(f"subset={count!r}: must be a whole number, 1 or more")
     generator = np.random.default_rng([seed, 4, number])
     order = generator.permutation(len(labels))
-    rank = np.empty(len(labels), np.int64)  # an example's place among those of its class
+    rank = np.empty(len(labels), np.int64)  # the position of an example within its class
     for label in labels.unique().tolist():
         members = order[labels.numpy()[order] == label]
         rank[members] = np.arange(len(members))
@@ -75,20 +79,61 @@ def draw(labels: Tensor, count: int | None, seed: int, number: int = 0) -> Tenso
 
 @dataclass(frozen=True)
 class Selection:
-    """Some examples of a data set, by index."""
+    """Some examples of a data set, chosen by index."""
 
     source: LabelledImages
     rows: Tensor
 
     @property
     def labels(self) -> Tensor:
-        """The label of each selected example."""
+        """The labels of the selected examples."""
         return self.source.labels[self.rows]
 
     @property
     def images(self) -> RowView:
         """The selected images, not copied."""
         return RowView(self.source.images, self.rows)
+
+
+def select(
+    source: LabelledImages, classes: Sequence[int], among: Tensor | None = None
+) -> Selection:
+    """Select the examples of some classes, optionally among some rows only."""
+    return Selection(source, rows_of_classes(source.labels, classes, among))
+
+
+def split_stream(
+    name: str,
+    order: Sequence[Sequence[int]],
+    parts: Sequence[tuple[Selection, Selection]],
+    *,
+    seed: int,
+    heads: HeadKind,
+    subset: int | None,
+    cross_validation: bool,
+    images: str | None,
+    image_size: int | None = None,
+    **properties: Any,
+) -> Stream:
+    """Make the stream of Split CIFAR, CUB or AWA from the training and test part of each task.
+
+    `order` has the classes of each task, `properties` the rest of the Stream's arguments. `images`
+    and `image_size` name deviations from the published images; None if there are none.
+    """
+    tasks = []
+    for number, (classes, (train, test)) in enumerate(zip(order, parts, strict=True)):
+        title = task_name(name.removeprefix("split-"), number, cross_validation)
+        tasks.append(
+            split_task(title, classes, train, test, subset=subset, seed=seed, number=number)
+        )
+    reduced = reductions(
+        cross_validation=cross_validation,
+        tasks=None if len(tasks) == TASKS else len(tasks),
+        subset=subset,
+        image_size=image_size,
+        images=images,
+    )
+    return Stream(name, tasks, heads=heads, reduced=reduced, **properties)
 
 
 def split_task(
@@ -101,7 +146,7 @@ def split_task(
     seed: int,
     number: int,
 ) -> Task:
-    """Make a task of some examples of a data set, with at most `subset` training examples."""
+    """Make a task from its training and test part, with at most `subset` training examples."""
     labels = train.labels
     for label in classes:
         if not bool((labels == label).any()):
@@ -111,7 +156,9 @@ def split_task(
 
 
 def reductions(**values: Any) -> dict[str, Any] | None:
-    """Name what makes a stream less than the published one; None and False are as published.
+    """The deviations that make a stream less than the published one; None if there are none.
+
+    A value of None or False is no deviation.
 
     >>> reductions(cross_validation=False, tasks=None, subset=100)
     {'subset': 100}
@@ -121,5 +168,5 @@ def reductions(**values: Any) -> dict[str, Any] | None:
 
 
 def resized_copies(enlarged: int, count: int, size: int) -> str | None:
-    """Name a small copy of the data set: most of its images had to be enlarged."""
+    """The deviation of a small copy of a data set: most of its images had to be enlarged."""
     return f"resized copies, smaller than {size}x{size}" if 2 * enlarged > count else None

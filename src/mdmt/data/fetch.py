@@ -1,7 +1,6 @@
 """Fetching a data set from its publisher: download, verify and unpack it, then move it into place.
 
-Until then everything lies in a hidden folder beside it, where the next try finds what was
-downloaded.
+Until then all files lie in a hidden folder beside that place, and the next try continues with them.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ def fetch(
     *,
     base: str | None = None,
 ) -> Location:
-    """Fetch a data set, unless it is here already.
+    """Fetch a data set, unless it is on this machine already.
 
-    `base` is an address that holds the files under their names, used instead of the publisher's:
-    https, or http on this machine.
+    `base` replaces the publisher's address: https, or http on this machine, with the files under
+    their own names.
     """
     source = find(name)
     folder = data_folder(folder)
@@ -42,10 +41,22 @@ def fetch(
         return ensure_unpacked(name, folder)
     except Mistake:
         if source.archive and (folder / source.files[0].name).exists():
-            raise  # it is here, but damaged
+            raise  # the archive is there, but damaged
     place = folder / source.folders[0]
     if source.archive and place.exists():
         raise Mistake(f"{place} is in the way and not complete: move it away and try again")
+    try:
+        _download_and_install(source, folder, progress, base)
+    except Unreachable as error:
+        files = "it" if source.archive else ", ".join(file.name for file in source.files)
+        target = folder if source.archive else place
+        raise Mistake(f"{error}, or put {files} into {target} by hand") from None
+    return locate(name, folder)
+
+
+def _download_and_install(
+    source: DataSet, folder: Path, progress: Progress | None, base: str | None
+) -> None:
     staging = folder / f".{source.name}.fetch"
     with _disk_errors(folder):
         staging.mkdir(parents=True, exist_ok=True)
@@ -56,20 +67,15 @@ def fetch(
             with _disk_errors(folder):
                 install = _install_archive if source.archive else _install_files
                 install(source, staging, folder)
-        except Unreachable as error:
-            files = "it" if source.archive else ", ".join(file.name for file in source.files)
-            target = folder if source.archive else place
-            raise Mistake(f"{error}, or put {files} into {target} by hand") from None
         finally:
             if not any(staging.iterdir()):
                 staging.rmdir()
-    return locate(name, folder)
 
 
 def fetch_weights(
     folder: str | Path | None = None, progress: Progress | None = None, *, base: str | None = None
 ) -> Path:
-    """Fetch torchvision's ImageNet weights of ResNet-18, unless they are here already."""
+    """Fetch torchvision's ImageNet weights of ResNet-18, unless they are there already."""
     place = data_folder(folder) / "weights"
     path = place / IMAGENET_RESNET18.name
     if path.exists() and difference(path, IMAGENET_RESNET18) is None:
@@ -85,7 +91,7 @@ def fetch_weights(
 
 
 def ensure_unpacked(name: str, folder: str | Path | None = None) -> Location:
-    """Locate a data set, and unpack it first where there is only its archive."""
+    """Locate a data set, and unpack its archive if that is all there is."""
     source = find(name)
     folder = data_folder(folder)
     location = locate(name, folder)
@@ -93,7 +99,8 @@ def ensure_unpacked(name: str, folder: str | Path | None = None) -> Location:
         return location
     temporary = folder / f".{source.name}.unpack"
     with _disk_errors(folder), _exclusive(location.archive, wait=True):
-        if locate(name, folder).archive is not None:  # no other process unpacked it meanwhile
+        # Another process may have unpacked it while this one waited.
+        if locate(name, folder).archive is not None:
             try:
                 _unpack(source, location.archive, temporary, folder)
             finally:
@@ -118,14 +125,14 @@ def _fetch_file(file: File, staging: Path, progress: Progress | None, base: str 
     if (problem := difference(part, file)) is not None:
         part.unlink()
         raise Mistake(
-            f"{file.name} from {url} is not the published file ({problem}); it was removed, try"
+            f"{file.name} from {url} is not the published file ({problem}); it was deleted, try"
             " again"
         )
     os.replace(part, target)
 
 
 def difference(path: Path, file: File) -> str | None:
-    """Say how a file differs from the published one; None if it does not."""
+    """How a file differs from the published one; None if it does not."""
     size = path.stat().st_size
     if file.exact and size != file.size:
         return f"{size} bytes instead of {file.size}"

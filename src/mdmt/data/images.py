@@ -1,8 +1,8 @@
-"""Images decoded once into a file of pixels, from which batches are gathered through a memory map.
+"""Images, decoded once into a file of pixels and read from it through a memory map.
 
-A cache is two files: `<key>.u8`, the pixels, and `<key>.json`, which describes them and is written
-last: without it the cache does not exist. The key is a hash of the image size and of the list of
-image files, with their sizes and times.
+A cache is two files: `<key>.u8`, the pixels, and `<key>.json`, which describes them. The second is
+written last, so a cache without it is incomplete and gets decoded again. The key is a hash of the
+image size and of the image files: their paths, sizes and times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,21 +26,21 @@ from torch import Tensor
 from mdmt.data.sources import cache_folder
 from mdmt.errors import Mistake
 from mdmt.inputs.maps import map_file
-from mdmt.system.files import lock, write_json
+from mdmt.system.files import lock, new_file, remove_leftovers, write_json
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
 FORMAT = 1
-PIECE = 32  # images that one thread decodes before it hands them over
+PIECE = 32  # images that a thread decodes at a time
 Progress = Callable[[int, int], None]  # images done, images in all
 
 
 @dataclass(frozen=True)
 class Images:
-    """Pixels, (N, 3, size, size) uint8, read through the memory map."""
+    """Pixels of shape (N, 3, size, size), uint8, read through a memory map."""
 
     pixels: Tensor
-    enlarged: int  # how many images were smaller than that
-    broken: dict[int, str]  # why some cannot be read, by number; their pixels are 0
+    enlarged: int  # the number of images that were smaller than `size`
+    broken: dict[int, str]  # the reason why an image cannot be read, by number; its pixels are 0
 
 
 class BrokenImages(Mistake):
@@ -56,7 +56,7 @@ class BrokenImages(Mistake):
 
 @dataclass(frozen=True)
 class Picture:
-    """The pixels of one image, (3, size, size), and whether it was smaller than that."""
+    """The pixels of one image, (3, size, size), and whether it was smaller than `size`."""
 
     pixels: NDArray[np.uint8]
     enlarged: bool
@@ -64,12 +64,22 @@ class Picture:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A few images as they are written to the cache."""
+    """Consecutive images in the form in which the cache stores them."""
 
     data: bytes
     images: int
     enlarged: int
     broken: dict[int, str]
+
+
+class _Facts(TypedDict):
+    """The content of `<key>.json`."""
+
+    images: int
+    size: int
+    enlarged: int
+    broken: dict[str, str]
+    sha256: str
 
 
 def load_images(
@@ -78,53 +88,43 @@ def load_images(
     *,
     cache: str | Path | None = None,
     progress: Progress | None = None,
-    workers: int | None = None,
     skip_broken: bool = False,
 ) -> Images:
     """Load images as RGB, resized to size x size (bilinear, ignoring the aspect ratio), in order.
 
-    PIL's bilinear filter is antialiased: a pixel of a smaller image is a mean over all that it
-    covers. The published runs took four neighbours of each pixel, so theirs were sharper, with
-    aliases.
+    PIL's bilinear filter is antialiased: each pixel is a mean over all the pixels that it covers.
+    The published runs took four neighbours only, so their images were sharper, with aliasing.
 
-    They are decoded on first use. Files that are missing, broken or no images are one Mistake with
-    their paths, and leave no cache, unless `skip_broken`. Two processes that want the same images
-    decode them once.
+    Images are decoded on first use; two processes that load the same images decode them once.
+    Missing or broken files raise one Mistake that names them all and leave no cache, unless
+    `skip_broken` is set.
     """
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise Mistake(f"image_size={size!r}: must be a whole number, 1 or more")
     if not paths:
         raise Mistake("no images were given")
     folder = Path(cache) if cache is not None else cache_folder() / "images"
-    key = _key(paths, size)
-    pixels = folder / f"{key}.u8"
-    about = folder / f"{key}.json"
+    pixels = folder / f"{_key(paths, size)}.u8"
     total = len(paths) * 3 * size * size
-    facts = _read_facts(pixels, about, total)
-    if facts is None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with lock(folder / f"{key}.lock", wait=True):
-                facts = _read_facts(pixels, about, total)  # another process may be done
-                if facts is None:
-                    about.unlink(missing_ok=True)
-                    facts = _build(paths, size, pixels, progress, workers, skip_broken)
-                    write_json(about, {"format": FORMAT, **facts})
-        except OSError as error:
-            raise Mistake(
-                f"{folder}: cannot store {total / 1e9:.1f} GB of decoded images there "
-                f"({error.strerror}); set $MDMT_CACHE to another folder"
-            ) from None
+    try:
+        facts = _read_facts(pixels, total)
+        if facts is None:
+            facts = _decode_once(paths, size, pixels, progress, skip_broken)
+    except OSError as error:
+        raise Mistake(
+            f"{folder}: cannot store {total / 1e9:.1f} GB of decoded images there "
+            f"({error.strerror}); set $MDMT_CACHE to another folder"
+        ) from None
     broken = {int(number): reason for number, reason in facts["broken"].items()}
     if broken and not skip_broken:
         raise BrokenImages(list(broken.values()))
-    # A private map: the pages are those of the file, and a stray write does not reach it.
+    # A private map: it shares the pages of the file, but a stray write does not reach the file.
     flat = map_file(pixels, total)
-    return Images(flat.view(-1, 3, size, size), int(facts["enlarged"]), broken)
+    return Images(flat.view(-1, 3, size, size), facts["enlarged"], broken)
 
 
 def decode(path: Path, size: int) -> Picture:
-    """Decode one image, turned upright as its camera says."""
+    """Decode one image, turned upright as its EXIF orientation says."""
     try:
         with Image.open(path) as opened:
             enlarged = opened.width < size and opened.height < size
@@ -159,49 +159,55 @@ def _key(paths: Sequence[Path], size: int) -> str:
     return digest.hexdigest()[:32]
 
 
-def _read_facts(pixels: Path, about: Path, total: int) -> dict[str, Any] | None:
-    """Read what a complete cache says of itself; None if there is no such cache."""
+def _read_facts(pixels: Path, total: int) -> _Facts | None:
+    """Read the description of a complete cache; None if the cache is missing or incomplete."""
     try:
-        facts = {"broken": {}, **json.loads(about.read_text())}
-        _ = int(facts["enlarged"])
+        content: Any = {"broken": {}, **json.loads(_description(pixels).read_text())}
+        content["enlarged"] = int(content["enlarged"])
+        facts: _Facts = content
         return facts if pixels.stat().st_size == total else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
+def _description(pixels: Path) -> Path:
+    return pixels.with_suffix(".json")
+
+
+def _decode_once(
+    paths: Sequence[Path], size: int, pixels: Path, progress: Progress | None, skip_broken: bool
+) -> _Facts:
+    """Decode the images into a cache, unless another process does it meanwhile."""
+    pixels.parent.mkdir(parents=True, exist_ok=True)
+    with lock(pixels.with_suffix(".lock"), wait=True):
+        facts = _read_facts(pixels, len(paths) * 3 * size * size)
+        if facts is None:
+            _description(pixels).unlink(missing_ok=True)
+            facts = _build(paths, size, pixels, progress, skip_broken)
+            write_json(_description(pixels), {"format": FORMAT, **facts})
+    return facts
+
+
 def _build(
-    paths: Sequence[Path],
-    size: int,
-    target: Path,
-    progress: Progress | None,
-    workers: int | None,
-    skip_broken: bool,
-) -> dict[str, Any]:
-    """Write the pixels completely or not at all, and return what to say about them."""
-    for leftover in target.parent.glob(f".{target.name}.*.tmp"):  # of a process that was killed
-        leftover.unlink(missing_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    paths: Sequence[Path], size: int, target: Path, progress: Progress | None, skip_broken: bool
+) -> _Facts:
+    """Write the pixels and return their description."""
+    remove_leftovers(target)
     digest = hashlib.sha256()
     images = 0
     enlarged = 0
     broken: dict[str, str] = {}
-    try:
-        with open(temporary, "wb") as file:
-            for piece in _decode_all(paths, size, workers or os.cpu_count() or 1):
-                file.write(piece.data)
-                digest.update(piece.data)
-                broken |= {str(images + place): reason for place, reason in piece.broken.items()}
-                images += piece.images
-                enlarged += piece.enlarged
-                if progress is not None:
-                    progress(images, len(paths))
-            if broken and not skip_broken:
-                raise BrokenImages(list(broken.values()))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_file(target) as file:
+        for piece in _decode_all(paths, size):
+            file.write(piece.data)
+            digest.update(piece.data)
+            broken |= {str(images + place): reason for place, reason in piece.broken.items()}
+            images += piece.images
+            enlarged += piece.enlarged
+            if progress is not None:
+                progress(images, len(paths))
+        if broken and not skip_broken:
+            raise BrokenImages(list(broken.values()))
     return {
         "images": images,
         "size": size,
@@ -211,8 +217,12 @@ def _build(
     }
 
 
-def _decode_all(paths: Sequence[Path], size: int, workers: int) -> Iterator[_Piece]:
-    """Decode in threads (Pillow releases the interpreter), in order; few pieces are in memory."""
+def _decode_all(paths: Sequence[Path], size: int) -> Iterator[_Piece]:
+    """Decode in threads, since Pillow releases the interpreter; yield the pieces in order.
+
+    Only twice as many pieces as threads are in memory at a time.
+    """
+    workers = os.cpu_count() or 1
     pieces = (paths[start : start + PIECE] for start in range(0, len(paths), PIECE))
     with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
         queue: deque[Future[_Piece]] = deque()
@@ -229,7 +239,7 @@ def _decode_all(paths: Sequence[Path], size: int, workers: int) -> Iterator[_Pie
 
 
 def _decode_piece(paths: Sequence[Path], size: int) -> _Piece:
-    """Decode some images; one that is broken is black."""
+    """Decode some images; a broken one is black."""
     pixels: list[bytes] = []
     enlarged = 0
     broken: dict[int, str] = {}

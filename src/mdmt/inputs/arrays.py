@@ -40,10 +40,6 @@ class RowView:
     def __getitem__(self, index: Tensor | slice | int) -> Tensor:
         return self.base[self.index[index]]
 
-    def tensor(self) -> Tensor:
-        """All of them, copied."""
-        return self.base[self.index]
-
     @property
     def shape(self) -> torch.Size:
         """As if it were a tensor of its own."""

@@ -9,19 +9,24 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from mdmt.errors import Mistake
 
 JsonObject = dict[str, Any]  # keys and values as a file holds them, not checked yet
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file atomically: flush a temporary file to the disk, then rename it into place."""
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for writing that replaces `path` only when the block ends without an error.
+
+    The bytes go to a temporary file, which is flushed to the disk and then renamed, so a reader
+    sees the old file or the whole new one.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -30,14 +35,27 @@ def write_file(path: Path, data: bytes) -> None:
             os.fsync(directory)
         finally:
             os.close(directory)
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "free some disk space" if full else "make the folder writable"
-        message = f"{error.strerror}; the previous file is intact; {advice} and try again"
-        raise OSError(error.errno, message, str(path)) from None
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Delete the temporary files that killed processes left while they wrote `path`."""
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file atomically; an OSError says what to do."""
+    try:
+        with new_file(path) as file:
+            file.write(data)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "free some disk space" if full else "make the folder writable"
+        reason = f"{error.strerror}; the previous file is intact; {advice} and try again"
+        raise OSError(error.errno, reason, str(path)) from None
 
 
 def write_json(path: Path, content: Any) -> None:
