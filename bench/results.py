@@ -27,7 +27,8 @@ from mdmt.methods import METHODS
 from mdmt.metrics import A_T, METRICS, Metric
 from mdmt.published import published
 from mdmt.report.features import snapshot_tasks
-from mdmt.report.page import figures_of, render
+from mdmt.report.figures import figures_of
+from mdmt.report.page import render
 from mdmt.report.study import Entry, Study, read_studies
 from mdmt.runs.folder import CONFIG, RECORD, SNAPSHOTS, STEPS, find_runs
 from mdmt.runs.measurements import Snapshots, Step, steps_as_csv

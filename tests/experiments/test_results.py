@@ -13,7 +13,7 @@ import results
 from mdmt.experiments.resolve import resolve
 from mdmt.published import published
 from mdmt.report import features
-from mdmt.report.page import charts_of
+from mdmt.report.figures import charts_of
 from mdmt.runs.config import RunConfig, folder_of
 from mdmt.runs.measurements import steps_as_csv, steps_from_csv
 from support.run_folders import leave

@@ -15,7 +15,7 @@ import threading
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ET
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,7 +31,18 @@ from mdmt import metrics
 from mdmt.cli.app import main
 from mdmt.experiments.resolve import configs_for, resolve
 from mdmt.methods import METHODS
-from mdmt.report import charts, drawing, features, heatmaps, page, sections, study, style, tables
+from mdmt.report import (
+    charts,
+    features,
+    figures,
+    heatmaps,
+    page,
+    sections,
+    study,
+    style,
+    svg,
+    tables,
+)  # fmt: skip
 from mdmt.report.server import make_server
 from mdmt.report.text import Strong, as_latex, as_markdown
 from mdmt.report.verdict import verdict
@@ -60,7 +71,7 @@ def only(out):
 def html(out, cache=None):
     studies, unusable = read(out)
     return page.render(
-        page.figures_of(studies, cache, compute=cache is not None), unusable, where=str(out)
+        figures.figures_of(studies, cache, compute=cache is not None), unusable, where=str(out)
     )
 
 
@@ -213,44 +224,114 @@ def test_fig_6_has_one_legend_for_all_methods(tmp_path):
     folder = leave(tmp_path, "joint")
     last = {"after task 3": np.zeros((4, 2))}
     every = {f"after task {task}": np.ones((4, 2)) for task in (1, 2, 3)}
-    figures = page.Figures(only(folder), 0, {}, {"fig5": {}, "fig6": {"joint": last, "van": every}})
-    cloud = page._clouds("fig6", figures.clouds["fig6"], "s0")
-    assert [name for name, _ in cloud["legend"]] == list(every)
-    colours = [set(re.findall(r"var\(--t\d\)", panel["svg"])) for panel in cloud["panels"]]
-    assert colours == [{"var(--t2)"}, {"var(--t0)", "var(--t1)", "var(--t2)"}]
-    path, _ = files.write_figure(figures, "fig6", {}, tmp_path)
+    drawn = figures.Figures(
+        only(folder), 0, {}, {"fig5": {}, "fig6": {"joint": last, "van": every}}
+    )
+    cloud = page._cloud_view("fig6", drawn.clouds["fig6"], "s0")
+    assert [name for name, _ in cloud.legend] == list(every)
+    markers = [re.findall(r"#(task-\d)-m", drawing) for _, drawing in cloud.panels]
+    assert markers == [["task-2"], ["task-0", "task-1", "task-2"]]
+    assert [colour for _, colour in cloud.legend] == ["var(--t0)", "var(--t1)", "var(--t2)"]
+    path, _ = files.write_figure(drawn, "fig6", {}, tmp_path)
     assert "after task 1" in path.read_text()
 
 
-def test_a_mark_on_the_page_is_where_matplotlib_puts_it(tmp_path):
-    """The page has a series as one path: its corners are the places of matplotlib's marks, in their
-    order.
-    """
+def positions(drawing):
+    """The places of each series' marks, and of each tick label by its text, in order of drawing."""
+    root = ET.fromstring(drawing)
+    marks = []
+    for part in root.iter():
+        if "data-series" in part.attrib:
+            place = part.get("d", f"M{part.get('x')} {part.get('y')}")
+            marks.append(np.reshape([float(word) for word in place[1:].split()], (-1, 2)))
+    ticks = []
+    for group in root.iter("g"):
+        texts = [text for text in group if text.get("x") and text.text != "tasks learned"]
+        ticks.append({text.text: (float(text.get("x")), float(text.get("y"))) for text in texts})
+    return marks, ticks
+
+
+def values_at(places, ticks, axis, log=False):
+    """What an axis with these tick labels says of places on it."""
+    labels = {}
+    for text, place in ticks.items():
+        with suppress(ValueError):  # the title of the axis
+            labels[float(text.replace("\N{MINUS SIGN}", "-").replace(",", ""))] = place[axis]
+    numbers = np.log10(list(labels)) if log else np.array(list(labels))
+    slope, start = np.polyfit(list(labels.values()), numbers, 1)
+    found = start + slope * np.asarray(places)
+    return 10**found if log else found
+
+
+def test_a_mark_on_the_page_is_where_its_axes_say(tmp_path):
     for seed in (1, 2):
-        leave(tmp_path, "er", seed, tasks=4)
-        leave(tmp_path, "van", seed, tasks=4)
+        for variant in ("er", "van"):
+            folder = leave(tmp_path, variant, seed, tasks=4)
+            record = json.loads((folder / "record.json").read_text())
+            record["seconds"] *= 100 if variant == "er" else 0.1  # an axis in powers of ten
+            (folder / "record.json").write_text(json.dumps(record))
     drawn = only(tmp_path)
-    figures = [
-        drawing.draw(chart, style.styles([drawn])) for chart in page.charts_of(drawn).values()
-    ]
+    all_charts = figures.charts_of(drawn)
+    assert all_charts["cost-seconds"].log_x
+    for chart in all_charts.values():
+        marks, (below, beside) = positions(svg.draw(chart, style.styles([drawn]), "name"))
+        assert len(marks) == len(chart.series) == 2
+        for places, series in zip(marks, chart.series, strict=True):
+            y = values_at(places[:, 1] + 3.5, beside, 1)
+            x = values_at(places[:, 0], below, 0, chart.log_x)
+            spans = np.ptp([*series.low, *series.high, *series.y]), np.ptp(series.x)
+            assert y == pytest.approx(series.y, abs=0.005 * max(spans[0], 1e-9), rel=2e-3)
+            assert x == pytest.approx(series.x, abs=0.005 * spans[1], rel=5e-3)
+
+
+def test_a_mark_of_a_cloud_is_where_its_point_lies():
     groups = {f"task {k}": np.random.default_rng(k).normal(size=(30, 2)) for k in (1, 2, 3)}
-    figures.append(drawing.scatter(groups, list(groups)))
-    for figure in figures:
-        one = r'<g id="series-.*?(?=<g id="(?:series|spread|patch|matplotlib)|</svg>)'
-        theirs = re.findall(one, drawing.svg(figure), re.DOTALL)
-        ours = re.findall(r"<g data-series=.*?</g>", drawing.inline(figure, "name"), re.DOTALL)
-        assert len(theirs) == len(ours) > 0
-        for before, after in zip(theirs, ours, strict=True):
-            places = [
-                [float(x), float(y)]
-                for x, y in re.findall(r'<use [^>]* x="([^"]*)" y="([^"]*)"', before)
-            ]
-            path = re.search(r'<path d="M([^"]*)" style="[^"]*marker: url', after)
-            alone = re.search(r'<use [^>]* x="([^"]*)" y="([^"]*)"', after)
-            corners = path[1].split() if path else alone.groups()
-            assert np.reshape([float(part) for part in corners], (-1, 2)) == pytest.approx(
-                np.array(places), abs=0.051
-            )
+    groups["task 4"] = np.array([[9.0, -9.0]])  # a mark alone
+    marks, _ = positions(svg.cloud(groups, list(groups), "name", "title", "about"))
+    places = np.concatenate(marks)
+    points = np.concatenate(list(groups.values()))
+    for axis, sign in ((0, 1), (1, -1)):  # down is larger in a drawing
+        slope, start = np.polyfit(points[:, axis], places[:, axis], 1)
+        assert sign * slope > 0
+        assert start + slope * points[:, axis] == pytest.approx(places[:, axis], abs=0.06)
+
+
+def test_names_of_the_page_are_unique_and_lead_somewhere(out):
+    text = html(out, out / ".tsne")
+    names = re.findall(r'\bid="([^"]*)"', text)
+    assert len(names) == len(set(names))
+    used = re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)|aria-\w+by="([^"]*)"', text)
+    assert {name for found in used for name in found if name} <= set(names)
+    assert text.count('role="img"') == text.count("<title id=") == text.count("<desc id=") == 11
+
+
+@pytest.mark.parametrize("value", [0.0, 40.0, -3.0, 1e-7])
+def test_a_chart_of_one_value_has_an_axis(value):
+    series = charts.Series("van", *(np.array([1.0, value, value, value])[:, None]))
+    chart = charts.Chart("name", "title", "x", "y", [series], "note")
+    drawing = svg.draw(chart, {"van": style.METHODS["van"]}, "name")
+    ((mark,),), (below, beside) = positions(drawing)
+    assert next(iter(below)) == "1"
+    assert len(beside) > 2
+    assert "nan" not in drawing
+    assert values_at([mark[1] + 3.5], beside, 1) == pytest.approx(
+        [value], abs=0.01 * abs(value) + 1e-2
+    )
+
+
+def test_a_page_is_rendered_without_matplotlib(out):
+    script = (
+        "import sys\nfrom pathlib import Path\n"
+        "from mdmt.report.figures import figures_of\nfrom mdmt.report.page import render\n"
+        "from mdmt.report.study import read_studies\nfrom mdmt.runs.folder import find_runs\n"
+        "studies, unusable = read_studies(find_runs(Path(sys.argv[1])))\n"
+        "page = render(figures_of(studies, None), unusable, where='here')\n"
+        "print('fig5' in page, 'matplotlib' in sys.modules, 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(out)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True False False\n"
 
 
 def test_running_runs_are_shown_with_their_curves_so_far(tmp_path):
@@ -403,7 +484,7 @@ def test_what_a_method_remembers_counts_as_memory(tmp_path):
     found = only(tmp_path)
     assert found.rows[0].memory_bytes == 2_500_000
     assert charts.cost_in_memory(found).series[0].x[0] == pytest.approx(2.5)
-    assert sections.table(found)["lines"][0]["cells"][-2]["text"] == "2.5 MB"
+    assert sections.table(found).rows[0].cells[-2].text == "2.5 MB"
 
 
 def test_angles_by_hand():
@@ -421,18 +502,16 @@ def test_angles_by_hand():
 
 def test_centres_are_weights_of_heads_or_means_of_features(tmp_path):
     own = study.read_run(RunFolder(leave(tmp_path, "van", benchmark="split-digits")))
-    names, centres, shared = features.class_centres(own)
-    assert not shared
+    names, centres = features.class_centres(own)
     assert names == [f"task {task}, class {number}" for task in (1, 2, 3) for number in (1, 2)]
     assert np.array_equal(centres, own.snapshots["head"][:, :-1])
     common = study.read_run(RunFolder(leave(tmp_path, "van")))
-    names, centres, shared = features.class_centres(common)
-    assert shared
+    names, centres = features.class_centres(common)
     assert len(names) == 6
     here = features.features(common.snapshots, 1, 2)[common.snapshots["labels.1"] == 1]
     assert np.allclose(centres[3], here.mean(axis=0))
     assert "the mean feature of a class, not its weights" in html(tmp_path)
-    (angles,), _ = heatmaps.centres(only(common.path))
+    (angles,) = heatmaps.centres(figures.Figures(only(common.path), 0, {}, {}))
     expected = np.degrees(
         np.arccos(centres[0] @ centres[1] / np.linalg.norm(centres[0]) / np.linalg.norm(centres[1]))
     )
@@ -454,15 +533,15 @@ def test_intervals_are_students(out):
     assert comparison.interval(values) == pytest.approx(expected)
     found = only(out)
     table = sections.differences(found)
-    assert table["against"] == "mdmt-r"
+    assert table.against == "mdmt-r"
     van = found.entries[1]
     gaps = np.subtract(van.row.metrics["A_T"]["runs"], found.entries[2].row.metrics["A_T"]["runs"])
     low, high = stats.t.interval(0.95, 1, loc=gaps.mean(), scale=stats.sem(gaps))
     assert (
-        table["lines"][1]["cells"][0]["text"]
+        table.rows[1].cells[0].text
         == f"{100 * gaps.mean():+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
     )
-    assert table["lines"][0]["cells"][1]["text"] == "-"  # joint has no F_T
+    assert table.rows[0].cells[1].text == "-"  # joint has no F_T
 
 
 def test_bold_is_what_is_not_worse_than_the_best_given_the_seeds(out):
@@ -490,8 +569,8 @@ def test_bold_is_what_is_not_worse_than_the_best_given_the_seeds(out):
     assert r"mdmt-r & $\mathbf{80.00 \pm 8.16}$ & $0.800 \pm 0.082$ &" in as_latex([block])
     assert "| `mdmt-r` | **80.00 ± 8.16** | 0.800 ± 0.082 |" in as_markdown([block])
     assert tables.blocks(rows[:2])[0].below == []  # but one method beside the bound
-    lines = sections.table(only(out))["lines"]
-    assert {line["label"] for line in lines if line["cells"][0]["best"]} <= {"van", "mdmt-r"}
+    lines = sections.table(only(out)).rows
+    assert {line.label for line in lines if line.cells[0].best} <= {"van", "mdmt-r"}
 
 
 def test_with_one_seed_the_best_alone_is_bold():
@@ -529,11 +608,11 @@ def test_published_values_stand_beside_full_runs_only(tmp_path):
     folder = leave(tmp_path, "mdmt-r", benchmark="split-cifar", tasks=17)
     record = json.loads((folder / "record.json").read_text())
     reduced = sections.table(only(tmp_path))
-    assert "published" not in reduced["columns"]
+    assert "published" not in reduced.columns
     (folder / "record.json").write_text(json.dumps({**record, "reduced": None}))
     full = sections.table(only(tmp_path))
-    assert full["columns"][:4] == ["method", "A_T (%)", "published", "difference"]
-    cells = [cell["text"] for cell in full["lines"][0]["cells"]]
+    assert full.columns[:4] == ["method", "A_T (%)", "published", "difference"]
+    cells = [cell.text for cell in full.rows[0].cells]
     assert cells[1] == "69.20 ± 1.60"
     assert cells[2] == f"{100 * record['metrics']['A_T'] - 69.20:+.2f}"
 
@@ -542,7 +621,7 @@ def test_what_is_wrong_with_a_published_row_stands_on_the_page(tmp_path):
     folder = leave(tmp_path, "er", benchmark="split-cifar", tasks=17)
     record = json.loads((folder / "record.json").read_text())
     (folder / "record.json").write_text(json.dumps({**record, "reduced": None}))
-    cells = [cell["text"] for cell in sections.table(only(tmp_path))["lines"][0]["cells"]]
+    cells = [cell.text for cell in sections.table(only(tmp_path)).rows[0].cells]
     assert [cell.endswith("†") for cell in cells[1:11:3]] == [False, False, True, True]
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 0
     page_ = (tmp_path / "page.html").read_text()
@@ -576,7 +655,7 @@ def test_names_are_text_and_nothing_else(tmp_path):
     assert EVIL.replace("/", "") not in text
     assert text.count("<script>") == 1
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in text
-    (drawn,) = page.figures_of(read(tmp_path)[0], None, compute=False)
+    (drawn,) = figures.figures_of(read(tmp_path)[0], None, compute=False)
     for name in ("fig4", "matrices"):
         path, _ = files.write_figure(drawn, name, style.styles([drawn.study]), tmp_path)
         ET.fromstring(path.read_text())
@@ -622,11 +701,11 @@ def test_a_page_says_when_it_shows_some_of_the_tasks(tmp_path, text):
 
 def test_a_chart_without_numbers_is_left_out(tmp_path, out):
     leave(tmp_path, "joint")
-    assert not {"fig7", "forgetting"} & set(page.charts_of(only(tmp_path)))
+    assert not {"fig7", "forgetting"} & set(figures.charts_of(only(tmp_path)))
     text = html(tmp_path)
     assert "How fast a new task is learned (Fig. 7)" not in text
     assert "Accuracy against time" in text
-    assert [one.label for one in page.charts_of(only(out))["fig7"].series] == ["van", "mdmt-r"]
+    assert [one.label for one in figures.charts_of(only(out))["fig7"].series] == ["van", "mdmt-r"]
 
 
 def test_tsne_is_kept(tmp_path, monkeypatch):
@@ -965,7 +1044,7 @@ def test_a_metric_added_later_is_shown_of_old_runs(worst, tmp_path, capsys):
     assert "W_T" not in record["metrics"]
     value = f"{100 * min(record['accuracy'][-1]):.2f}"
     (found,), _ = read(RELEASE)
-    assert "W_T (%)" in sections.table(found)["columns"]
+    assert "W_T (%)" in sections.table(found).columns
     page_ = html(RELEASE)
     assert (
         f'<th scope="row"><span>W_T (%)</span></th><td>{value}</td><td>min_j a[T][j]</td>' in page_
@@ -973,7 +1052,7 @@ def test_a_metric_added_later_is_shown_of_old_runs(worst, tmp_path, capsys):
     assert "accuracy on the worst task; lower is better" in page_
     assert main(["runs", "show", str(folder)]) == 0
     assert re.search(rf"W_T \(%\) +{value} +min_j", capsys.readouterr().out)
-    files.write_all(page.figures_of([found], None, compute=False), tmp_path)
+    files.write_all(figures.figures_of([found], None, compute=False), tmp_path)
     (latex,) = tmp_path.glob("*/table1.tex")
     assert " & $W_{T}$ (\\%) & " in latex.read_text()
 

@@ -60,7 +60,8 @@ def report(
     """Write an HTML report of runs. Tables, the paper's figures, drift, cost, differences."""
     folder = _folder(runs)
     from mdmt.report.exports import write_all
-    from mdmt.report.page import figures_of, render
+    from mdmt.report.figures import figures_of
+    from mdmt.report.page import render
     from mdmt.report.study import read_studies
     from mdmt.runs.folder import find_runs
     from mdmt.system.files import write_file
@@ -190,7 +191,7 @@ def figure_command(name: str) -> Callable[..., None]:
 def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:
     """The files of a figure, from the runs that it shows."""
     from mdmt.report.exports import figure_names, write_figure
-    from mdmt.report.page import figures_of
+    from mdmt.report.figures import figures_of
     from mdmt.report.study import read_studies
     from mdmt.report.style import styles
     from mdmt.runs.folder import RunFolder

@@ -40,7 +40,13 @@ class Chart:
     digits: int = 1
     log_x: bool = False
     points: bool = False  # a point for each method, and x is a measurement too
-    overlap: bool = False  # its bands lie on each other, and are faint until one is picked
+    overlap: bool = False  # its bands lie on top of each other
+
+    @property
+    def band_opacity(self) -> float:
+        """Many bands are faint, since they hide the lines; pointing at a name shows its band."""
+        many = 3 if self.overlap else 6
+        return 0.05 if len(self.series) > many else 0.13
 
     def summary(self) -> str:
         """Its main numbers as a sentence."""

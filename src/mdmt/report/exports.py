@@ -1,4 +1,4 @@
-"""Each figure and table as a file of its own, for slides and papers."""
+"""Each figure and table as a file, for slides and papers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from matplotlib.figure import Figure
 
 from mdmt.report import drawing
 from mdmt.report.charts import Chart
-from mdmt.report.drawing import Matrices
-from mdmt.report.features import centre_angles, class_centres, first_run
-from mdmt.report.page import Figures
+from mdmt.report.figures import Figures
 from mdmt.report.study import Study
 from mdmt.report.style import Style, styles
 from mdmt.report.tables import blocks, csv_lines
@@ -50,13 +48,9 @@ def write_all(studies: list[Figures], folder: Path) -> list[Path]:
 def figure_names(figures: Figures) -> list[str]:
     """The figures that a study has."""
     clouds = [name for name, methods in figures.clouds.items() if methods]
-    maps = {"fig3b": centre_matrices(figures.study), "drifts": drift_matrices(figures.study)}
-    return [
-        *figures.charts,
-        *clouds,
-        *(name for name, methods in maps.items() if methods),
-        "matrices",
-    ]
+    centres = ["fig3b"] if figures.centres else []
+    drifts = ["drifts"] if figures.drifts else []
+    return [*figures.charts, *clouds, *centres, *drifts, "matrices"]
 
 
 def write_figure(figures: Figures, name: str, look: dict[str, Style], folder: Path) -> list[Path]:
@@ -69,61 +63,29 @@ def write_figure(figures: Figures, name: str, look: dict[str, Style], folder: Pa
 
 
 def _figure(figures: Figures, name: str, look: dict[str, Style]) -> Figure:
-    study = figures.study
     if name in figures.charts:
-        return drawing.draw(figures.charts[name], look, standalone=True)
+        return drawing.draw(figures.charts[name], look)
     if name in figures.clouds:
         return drawing.scatters(CLOUDS[name], figures.clouds[name])
-    if name == "fig3b":  # with one shared head the centres are mean features
-        centres = "class means, one shared head" if study.heads == "shared" else "class weights"
+    if name == "fig3b":
+        shared = figures.study.heads == "shared"
+        centres = "class means, one shared head" if shared else "class weights"
         title = f"Angles between {centres} (Fig. 3b)"
-        return drawing.matrices(title, "degrees", centre_matrices(study))
+        return drawing.matrices(title, "degrees", figures.centres)
     if name == "drifts":
         title = "Drift of each task (columns) after each task (rows)"
-        return drawing.matrices(title, "1 - cosine", drift_matrices(study))
+        return drawing.matrices(title, "1 - cosine", figures.drifts)
     title = "Accuracy on each task (columns) after each task (rows)"
-    return drawing.matrices(title, "%", accuracy_matrices(study))
-
-
-def centre_matrices(study: Study) -> Matrices:
-    """Fig. 3b of every method that has it."""
-    matrices: Matrices = {}
-    for entry in study.entries:
-        classes = class_centres(first_run(entry))
-        if classes is not None:
-            matrices[entry.label] = classes[0], centre_angles(classes[1])
-    return matrices
-
-
-def accuracy_matrices(study: Study) -> Matrices:
-    """Mean accuracies (%) of every method."""
-    return {
-        entry.label: (_tasks(study), 100 * np.mean([run.accuracy for run in entry.runs], axis=0))
-        for entry in study.entries
-    }
-
-
-def drift_matrices(study: Study) -> Matrices:
-    """Mean drift of every method that has any."""
-    matrices: Matrices = {}
-    for entry in study.entries:
-        drift = np.mean([run.drift for run in entry.runs], axis=0)
-        if np.isfinite(drift).any():
-            matrices[entry.label] = _tasks(study), drift
-    return matrices
-
-
-def _tasks(study: Study) -> list[str]:
-    return [f"task {number + 1}" for number in range(study.tasks)]
+    return drawing.matrices(title, "%", figures.accuracies)
 
 
 def table_rows(study: Study) -> list[Row]:
-    """Rows of Table 1, with the differences to the method that the page compares with."""
+    """The rows of Table 1 with their differences to the page's reference method."""
     return with_differences(study.rows, reference(study.rows).label)
 
 
 def chart_csv(chart: Chart) -> str:
-    """The numbers of a chart: method, x, y and the ends of the spread."""
+    """The numbers of a chart as CSV: method, x, y and the ends of the spread."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["method", chart.x_label, chart.y_label, "low", "high"])
@@ -135,6 +97,6 @@ def chart_csv(chart: Chart) -> str:
 
 
 def _folder_name(figures: Figures) -> str:
-    """A study's title in letters that every system takes."""
+    """A study's number and title, in letters that every file system allows."""
     title = re.sub(r"[^a-z0-9]+", "-", figures.study.title.lower()).strip("-")
     return f"{figures.number + 1}-{title[:60]}"

@@ -92,11 +92,10 @@ def angles(study: Study) -> Chart | None:
     )
 
 
-def class_centres(run: Run) -> tuple[list[str], Array, bool] | None:
-    """Fig. 3b: the centres of the classes of a few tasks after the last one, with their names.
+def class_centres(run: Run) -> tuple[list[str], Array] | None:
+    """Fig. 3b: names and centres of the classes of a few tasks after the last task.
 
-    They are the weights of the head, or with one shared head (the third value) the mean features of
-    each class.
+    A centre is the weights of a class in its head; with one shared head, its mean feature.
     """
     snapshots, last = run.snapshots, len(run.record["tasks"]) - 1
     head, head_of_class = snapshots.get("head"), snapshots.get("head_of_class")
@@ -112,7 +111,7 @@ def class_centres(run: Run) -> tuple[list[str], Array, bool] | None:
             names.append(f"task {task + 1}, class {number}")
             mean = vectors[labels == row].mean(axis=0) if shared else head[row, :-1].astype(float)
             centres.append(mean)
-    return (names, np.array(centres), shared) if len(names) > 1 else None
+    return (names, np.array(centres)) if len(names) > 1 else None
 
 
 def centre_angles(centres: Array) -> Array:

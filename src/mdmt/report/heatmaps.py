@@ -1,32 +1,35 @@
-"""Heat maps as tables: each cell a number and a shade, and a sentence for all of them."""
+"""Heat maps as HTML tables: each cell has a number and a shade."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from mdmt.metrics import A_T
-from mdmt.report.features import centre_angles, class_centres, first_run
-from mdmt.report.study import Array, Entry, Study
+from mdmt.report.figures import Figures, Matrices, Matrix
+from mdmt.report.study import Study
 from mdmt.report.text import format_difference
-from mdmt.runs.rows import differences
+from mdmt.runs.rows import Row, Spread, differences
 from mdmt.words import count
 
-MAX_TASKS = 40  # in one map
+MAX_TASKS = 40  # of a map; longer streams are sampled
+MAX_NUMBERED_TASKS = 10  # a larger map has no numbers in its cells
+MAX_NUMBERED_CLASSES = 12
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What a map shows at one place."""
+    """A value of a map: its text, its shade, and the text of its tooltip."""
 
     text: str
-    shade: int  # 0 to 100; below zero: the other colour, where there are two
-    exact: str  # the same in full
+    shade: int  # 0 to 100; of the second colour if negative
+    exact: str
 
 
-Line = tuple[str, list[Cell | None]]  # the name of a row, and its cells
+MapRow = tuple[str, list[Cell | None]]  # its name and its cells; None leaves one empty
 
 
 @dataclass(frozen=True)
@@ -34,128 +37,123 @@ class Heatmap:
     """A map with the names of its columns and rows."""
 
     label: str
-    columns: Sequence[str]
-    rows: list[Line]
-    sentence: str  # what a number is, of {row} and {column}
-    dense: bool = False  # too many for numbers in the cells
+    columns: list[str]
+    rows: list[MapRow]
+    sentence: str  # the tooltip, with {row} and {column}
+    dense: bool = False  # too large for numbers in its cells
     breaks: frozenset[int] = frozenset()  # columns and rows that begin a new group
-    strongest: str = ""  # what the strongest colour stands for
+    strongest: str = ""  # the value of the strongest colour
     note: str = ""
 
 
 def task_sample(tasks: int) -> list[int]:
-    """The tasks that a map has room for, counted from 0: evenly spaced, from first to last."""
+    """The tasks that a map shows, counted from 0: evenly spaced from first to last."""
     return sorted({round(k) for k in np.linspace(0, tasks - 1, min(tasks, MAX_TASKS))})
 
 
-def task_map(
-    entry: Entry, values: Array, text: Callable[[float], str], largest: float, sentence: str
-) -> Heatmap:
-    """A map of mean values over seeds: after task i (rows), of task j (columns)."""
-    mean, std = values.mean(axis=0), values.std(axis=0)
-    numbers = task_sample(len(mean))
-    rows: list[Line] = []
-    for i in numbers:
-        cells: list[Cell | None] = []
-        for j in numbers:
-            value = mean[i, j]
-            if not np.isfinite(value):
-                cells.append(None)
-                continue
-            spread = f" ± {text(std[i, j])}" if len(values) > 1 else ""
-            cells.append(Cell(text(value), _percent(value / largest), text(value) + spread))
-        rows.append((str(i + 1), cells))
-    columns = [str(j + 1) for j in numbers]
-    return Heatmap(
-        entry.label, columns, rows, sentence, dense=len(numbers) > 10, strongest=text(largest)
-    )
+def accuracies(figures: Figures) -> list[Heatmap]:
+    """The accuracy matrices, as in the paper's appendix."""
+    sentence = "accuracy on task {column} after task {row} (%)"
+    return _task_maps(figures.accuracies, lambda value: f"{value:.1f}", 100.0, sentence)
+
+
+def drifts(figures: Figures) -> list[Heatmap]:
+    """How far each task's features have moved after each task; one scale for all methods."""
+    largest = max((float(np.nanmax(one.mean)) for one in figures.drifts.values()), default=0.0)
+    sentence = "drift of task {column} after task {row}"
+    # Without any movement the scale ends at 1, since a share of 0 is not defined.
+    return _task_maps(figures.drifts, lambda value: f"{value:.3f}", largest or 1.0, sentence)
+
+
+def _task_maps(
+    matrices: Matrices, text: Callable[[float], str], largest: float, sentence: str
+) -> list[Heatmap]:
+    """Maps of means over seeds: after task i (rows), of task j (columns)."""
+    maps = []
+    for label, matrix in matrices.items():
+        numbers = task_sample(len(matrix.mean))
+        names = [str(number + 1) for number in numbers]
+        rows: list[MapRow] = [
+            (name, [_task_cell(matrix, i, j, text, largest) for j in numbers])
+            for name, i in zip(names, numbers, strict=True)
+        ]
+        dense = len(numbers) > MAX_NUMBERED_TASKS
+        maps.append(Heatmap(label, names, rows, sentence, dense, strongest=text(largest)))
+    return maps
+
+
+def _task_cell(
+    matrix: Matrix, i: int, j: int, text: Callable[[float], str], largest: float
+) -> Cell | None:
+    value = matrix.mean[i, j]
+    if not np.isfinite(value):
+        return None
+    spread = f" ± {text(matrix.std[i, j])}" if matrix.seeds > 1 else ""
+    return Cell(text(value), _percent(value / largest), text(value) + spread)
 
 
 def _percent(value: float) -> int:
     return round(100 * min(1.0, max(0.0, value)))
 
 
-def accuracies(study: Study) -> list[Heatmap]:
-    """The accuracy matrices, as in the paper's appendix."""
-    sentence = "accuracy on task {column} after task {row} (%)"
-    maps = []
-    for entry in study.entries:
-        values = 100 * np.array([run.accuracy for run in entry.runs])
-        maps.append(task_map(entry, values, lambda value: f"{value:.1f}", 100.0, sentence))
-    return maps
+def centres(figures: Figures) -> list[Heatmap]:
+    """Fig. 3b: angles between class centres; one scale for all methods."""
+    matrices = figures.centres
+    largest = max((float(one.mean.max()) for one in matrices.values()), default=0.0) or 1.0
+    return [_centre_map(label, matrix, largest) for label, matrix in matrices.items()]
 
 
-def drifts(study: Study) -> list[Heatmap]:
-    """How far each task's features have moved, after each task; one scale for all methods."""
-    entries = [(entry, np.array([run.drift for run in entry.runs])) for entry in study.entries]
-    finite = np.concatenate([values[np.isfinite(values)] for _, values in entries])
-    largest = float(finite.max()) if len(finite) and finite.max() > 0 else 1.0
-    sentence = "drift of task {column} after task {row}"
-    return [
-        task_map(entry, values, lambda value: f"{value:.3f}", largest, sentence)
-        for entry, values in entries
-        if len(values[0]) > 1 and np.isfinite(values).any()
-    ]
-
-
-def centres(study: Study) -> tuple[list[Heatmap], bool]:
-    """Fig. 3b: angles between class centres, and whether these are class means (one shared
-    head).
-    """
-    labels: list[str] = []
-    names: list[list[str]] = []
-    angles: list[Array] = []
-    shared = False
-    for entry in study.entries:
-        classes = class_centres(first_run(entry))
-        if classes is not None:
-            labels.append(entry.label)
-            names.append(classes[0])
-            angles.append(centre_angles(classes[1]))
-            shared |= classes[2]
-    largest = max((float(matrix.max()) for matrix in angles), default=1.0) or 1.0
-    maps = [_centre_map(*parts, largest) for parts in zip(labels, names, angles, strict=True)]
-    return maps, shared
-
-
-def _centre_map(label: str, names: list[str], angles: Array, largest: float) -> Heatmap:
+def _centre_map(label: str, matrix: Matrix, largest: float) -> Heatmap:
     """Each pair of classes once; 9.2 is the second class of task 9."""
-    short = [name.removeprefix("task ").replace(", class ", ".") for name in names]
-    groups = np.array([name.split(".")[0] for name in short])
-    rows: list[Line] = []
-    for i, (name, line) in enumerate(zip(short, angles, strict=True)):
+    short = [name.removeprefix("task ").replace(", class ", ".") for name in matrix.names]
+    rows: list[MapRow] = []
+    for i, (name, line) in enumerate(zip(short, matrix.mean, strict=True)):
         cells: list[Cell | None] = [None] * len(short)
         for j, angle in enumerate(line[: i + 1]):
             cells[j] = Cell(f"{angle:.0f}", _percent(angle / largest), f"{angle:.1f}°")
         rows.append((name, cells))
-    own = groups[:, None] == groups
-    parts = {"within tasks": angles[own & ~np.eye(len(own), dtype=bool)], "between": angles[~own]}
+    tasks = np.array([name.split(".")[0] for name in short])
+    same_task = tasks[:, None] == tasks
+    pairs_of_task = same_task & ~np.eye(len(tasks), dtype=bool)
+    parts = {"within tasks": matrix.mean[pairs_of_task], "between": matrix.mean[~same_task]}
     note = ", ".join(f"{where} {part.mean():.0f}°" for where, part in parts.items() if len(part))
-    breaks = frozenset((np.flatnonzero(groups[1:] != groups[:-1]) + 1).tolist())
-    dense = len(names) > 12
-    sentence = "classes {row} and {column}"
     return Heatmap(
-        label, short, rows, sentence, dense, breaks, strongest=f"{largest:.0f}°", note=note
+        label,
+        short,
+        rows,
+        "classes {row} and {column}",
+        dense=len(short) > MAX_NUMBERED_CLASSES,
+        breaks=frozenset((np.flatnonzero(tasks[1:] != tasks[:-1]) + 1).tolist()),
+        strongest=f"{largest:.0f}°",
+        note=note,
     )
 
 
 def pairs(study: Study) -> Heatmap:
-    """A_T of each method less that of each other, in percentage points."""
+    """A_T of each method minus that of each other method, in percentage points."""
     gaps = [
-        [differences(row, other).metrics[A_T.name] for other in study.rows] for row in study.rows
+        [
+            None if row is other else differences(row, other).metrics[A_T.name]
+            for other in study.rows
+        ]
+        for row in study.rows
     ]
-    largest = max((abs(cell["mean"]) for line in gaps for cell in line if cell), default=0.0)
-    rows: list[Line] = []
-    for i, (row, line) in enumerate(zip(study.rows, gaps, strict=True)):
-        cells: list[Cell | None] = []
-        for j, cell in enumerate(line):
-            if i == j or cell is None:
-                cells.append(None)
-                continue
-            exact = f"{format_difference(A_T, cell)}, {count('seed', len(cell['runs']))}"
-            shade = round(100 * cell["mean"] / largest) if largest else 0
-            cells.append(Cell(f"{100 * cell['mean']:+.1f}", shade, exact))
-        rows.append((row.label, cells))
-    return Heatmap(
-        "A_T, row less column", [row.label for row in study.rows], rows, "{row} less {column}"
-    )
+    means = [abs(gap["mean"]) for gap in itertools.chain(*gaps) if gap is not None]
+    largest = max(means, default=0.0) or 1.0
+    labels = [row.label for row in study.rows]
+    rows: list[MapRow] = [
+        (label, [_gap_cell(gap, largest) for gap in line])
+        for label, line in zip(labels, gaps, strict=True)
+    ]
+    return Heatmap("A_T, row minus column", labels, rows, "{row} minus {column}")
+
+
+def _gap(row: Row, other: Row) -> Spread | None:
+    return None if row is other else differences(row, other).metrics[A_T.name]
+
+
+def _gap_cell(gap: Spread | None, largest: float) -> Cell | None:
+    if gap is None:
+        return None
+    exact = f"{format_difference(A_T, gap)}, {count('seed', len(gap['runs']))}"
+    return Cell(f"{100 * gap['mean']:+.1f}", round(100 * gap["mean"] / largest), exact)

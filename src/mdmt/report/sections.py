@@ -1,10 +1,10 @@
-"""What the page says in words and tables, cell by cell."""
+"""The words and tables of the page."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from typing import Any
+from dataclasses import dataclass, field
 
 import mdmt.metrics as metrics
 import mdmt.runs.rows as comparison
@@ -19,6 +19,44 @@ from mdmt.runs.config import RunConfig
 from mdmt.runs.ranking import ranking
 from mdmt.runs.rows import Row, Spread
 from mdmt.words import size
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """A cell's text, the number it is sorted by (empty without one), and whether it is bold."""
+
+    text: str
+    value: str
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A method's line of a table."""
+
+    label: str
+    cells: list[TableCell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that the page can sort; its first column names the rows."""
+
+    columns: list[str]
+    rows: list[TableRow]
+    published: bool = False  # whether it has published values
+    footnotes: list[str] = field(default_factory=list)
+    against: str = ""  # the row that the others are compared with
+
+
+@dataclass(frozen=True)
+class MethodDetails:
+    """A method with its settings, each metric's value and formula, and its run folders."""
+
+    label: str
+    settings: str
+    metrics: list[tuple[str, str, str]]
+    folders: list[str]
 
 
 def setup(study: Study) -> dict[str, str]:
@@ -45,7 +83,7 @@ def setup(study: Study) -> dict[str, str]:
     }
 
 
-def _range(numbers: list[Any]) -> str:
+def _range(numbers: list[object]) -> str:
     counts = [number for number in numbers if isinstance(number, int)]
     if not counts:
         return "?"
@@ -68,44 +106,39 @@ def snapshot_numbers(study: Study) -> list[int]:
 
 
 def sample_note(study: Study) -> str:
-    """Note that only some tasks are shown."""
+    """A sentence for maps that show only some of the tasks."""
     number = len(task_sample(study.tasks))
     if number == study.tasks:
         return ""
     return f" Of the {study.tasks} tasks {number} are shown, evenly spaced."
 
 
-def table(study: Study) -> dict[str, Any]:
-    """Table 1 of these runs: each cell with the number it is sorted by."""
+def table(study: Study) -> Table:
+    """Table 1 of these runs."""
     published = published_metrics(study.rows)
     leaders = {metric: ranking(study.rows, metric).leaders for metric in metrics.METRICS}
     columns = ["method"]
     for metric in metrics.METRICS:
         columns += [metric.heading, *(["published", "difference"] if metric in published else [])]
-    lines: list[dict[str, Any]] = []
+    rows = []
     for row in study.rows:
         cells = []
         for metric in metrics.METRICS:
             ours = row.metrics[metric.name]
-            cells.append(
-                _cell(format_metric(metric, ours), _mean(ours), best=row in leaders[metric])
-            )
+            is_best = row in leaders[metric]
+            cells.append(_cell(format_metric(metric, ours), _mean(ours), best=is_best))
             if metric in published:
                 cells += _published_cells(metric, row)
         cells.append(_cell(f"{row.seconds['mean']:.1f}", row.seconds["mean"]))
         cells.append(_cell(size(row.memory_bytes), row.memory_bytes))
         cells.append(_cell(str(len(row.seeds)), len(row.seeds)))
-        lines.append({"label": row.label, "cells": cells})
-    return {
-        "columns": [*columns, "seconds", "memory", "seeds"],
-        "lines": lines,
-        "published": bool(published),
-        "footnotes": footnotes(study.rows),
-    }
+        rows.append(TableRow(row.label, cells))
+    columns += ["seconds", "memory", "seeds"]
+    return Table(columns, rows, bool(published), footnotes(study.rows))
 
 
-def _published_cells(metric: Metric, row: Row) -> list[dict[str, Any]]:
-    """The published value, and ours less it."""
+def _published_cells(metric: Metric, row: Row) -> list[TableCell]:
+    """The published value, and our value minus it."""
     ours = row.metrics[metric.name]
     theirs: Spread | None = (row.published or {}).get(metric.name)
     gap: Spread | None = None
@@ -121,14 +154,14 @@ def _mean(cell: Spread | None) -> float | None:
     return None if cell is None else cell["mean"]
 
 
-def _cell(text: str, value: float | None, best: bool = False) -> dict[str, Any]:
-    return {"text": text, "value": "" if value is None else repr(float(value)), "best": best}
+def _cell(text: str, value: float | None, best: bool = False) -> TableCell:
+    return TableCell(text, "" if value is None else repr(float(value)), best)
 
 
-def differences(study: Study) -> dict[str, Any] | None:
-    """The others less the reference; None where there is but one method."""
+def differences(study: Study) -> Table | None:
+    """Each method minus the reference method; None if there is only one method."""
     other = comparison.reference(study.rows)
-    lines = []
+    rows = []
     for row in study.rows:
         if row is other:
             continue
@@ -138,29 +171,23 @@ def differences(study: Study) -> dict[str, Any] | None:
             gap = gaps.metrics[metric.name]
             cells.append(_cell(format_difference(metric, gap), _mean(gap)))
         cells.append(_cell(str(len(gaps.seeds)), len(gaps.seeds)))
-        lines.append({"label": row.label, "cells": cells})
+        rows.append(TableRow(row.label, cells))
     columns = ["method", *(metric.heading for metric in metrics.METRICS), "seeds"]
-    return {"against": other.label, "columns": columns, "lines": lines} if lines else None
+    return Table(columns, rows, against=other.label) if rows else None
 
 
-def methods(study: Study) -> list[dict[str, Any]]:
-    """Each method with its settings, and each metric with its value and formula."""
-    return [
-        {
-            "label": entry.label,
-            "settings": _settings(entry.runs[0].config),
-            "metrics": [
-                (
-                    metric.heading,
-                    format_metric(metric, entry.row.metrics[metric.name]),
-                    metric.formula,
-                )
-                for metric in metrics.METRICS
-            ],
-            "folders": entry.row.runs,
-        }
-        for entry in study.entries
-    ]
+def methods(study: Study) -> list[MethodDetails]:
+    """The details of each method."""
+    details = []
+    for entry in study.entries:
+        cells = entry.row.metrics
+        values = [
+            (metric.heading, format_metric(metric, cells[metric.name]), metric.formula)
+            for metric in metrics.METRICS
+        ]
+        settings = _settings(entry.runs[0].config)
+        details.append(MethodDetails(entry.label, settings, values, entry.row.runs))
+    return details
 
 
 def _settings(config: RunConfig) -> str:
@@ -169,7 +196,7 @@ def _settings(config: RunConfig) -> str:
 
 
 def chart_rows(chart: Chart) -> tuple[list[str], list[list[str]]]:
-    """The numbers of a chart as a table: its columns and rows."""
+    """The columns and rows of the table below a chart."""
     if chart.points:
         columns = ["method", chart.x_label, chart.y_label, "spread"]
         return columns, [
@@ -190,7 +217,7 @@ def chart_rows(chart: Chart) -> tuple[list[str], list[list[str]]]:
 
 
 def _point(line: Series, place: int | None, digits: int) -> str:
-    """A value with the ends of its spread."""
+    """A value and, in brackets, the ends of its spread."""
     if place is None or math.isnan(line.y[place]):
         return "-"
     low, high = line.low[place], line.high[place]

@@ -8,7 +8,8 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from mdmt.report.page import figures_of, render
+from mdmt.report.figures import figures_of
+from mdmt.report.page import render
 from mdmt.report.study import read_studies
 from mdmt.runs.folder import CHECKPOINT, CONFIG, FAILED, RECORD, find_runs
 

@@ -1,12 +1,13 @@
 """A colour, a line and a marker for each method: the same everywhere, distinct without colour too.
 
-The colours are those of Okabe and Ito, the lighter ones darkened until they can be read on white.
-On the page they are CSS variables, which have lighter values on a dark screen. Methods that
-rehearse have solid lines, the others broken ones.
+The colours are Okabe and Ito's, the lighter ones darkened to be readable on white. On the page
+they are CSS variables, which have lighter values on a dark screen. Methods that rehearse have
+solid lines, the others broken ones.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,9 +24,10 @@ GREY = "#5b6570"
 COLOURS = (BLUE, RED, GREEN, PINK, SKY, AMBER, GREY)
 TASKS = ("#5b3fa8", "#1d9a8a", "#a8324e")  # first, middle, last task: not the colours of methods
 TASK_MARKERS = ("o", "^", "s")
+MARKERS = "o*xv^<>sDdphH8PX"  # as matplotlib names them
 
-
-Line = Literal["-", "--", "-.", ":"]
+LineStyle = Literal["-", "--", "-.", ":"]  # likewise
+LINE_STYLES: tuple[LineStyle, ...] = ("-", "--", "-.", ":")
 
 
 @dataclass(frozen=True)
@@ -33,17 +35,30 @@ class Style:
     """How a method is drawn."""
 
     colour: str
-    line: Line  # as matplotlib names it
+    line: LineStyle
     marker: str
+
+    @property
+    def outline(self) -> float:
+        """The width of a marker's outline; a cross has no inside and needs more of it."""
+        return 1.4 if self.marker == "x" else 0.5
+
+    @property
+    def name(self) -> str:
+        """An identifier for the page.
+
+        >>> Style(RED, "--", "x").name
+        'look-1-1-2'
+        """
+        line = LINE_STYLES.index(self.line)
+        return f"look-{COLOURS.index(self.colour)}-{line}-{MARKERS.index(self.marker)}"
 
 
 VARIABLES = {
     **{colour: f"var(--c{i})" for i, colour in enumerate(COLOURS)},
     **{colour: f"var(--t{i})" for i, colour in enumerate(TASKS)},
-    INK: "currentColor",
-    GRID: "var(--line)",
 }
-METHODS = {  # one that is not here gets one of the others
+METHODS = {  # a method that is missing here gets one of OTHERS
     "joint": Style(GREY, ":", "*"),
     "van": Style(GREY, "--", "x"),
     "ewc": Style(BLUE, "--", "v"),
@@ -59,14 +74,14 @@ METHODS = {  # one that is not here gets one of the others
     "der++": Style(AMBER, "--", "p"),
     "er-ace": Style(RED, "--", "d"),
 }
-LINES: tuple[Line, ...] = ("-.", ":")
-OTHERS = [Style(colour, line, marker) for line in LINES for marker in "8H" for colour in COLOURS]
+OTHERS = [
+    Style(colour, line, marker)
+    for line, marker, colour in itertools.product(LINE_STYLES[2:], "8H", COLOURS)
+]
 
 
 def styles(studies: list[Study]) -> dict[str, Style]:
-    """A style for each label: the first row of a method has the method's, all other rows have
-    others.
-    """
+    """A style for each label; only the first row of a method gets the method's own."""
     own: dict[str, Style] = {}
     others: dict[str, None] = {}  # in order
     for study in studies:

@@ -1,0 +1,116 @@
+"""The figures of a study: charts, clouds and matrices, computed once for the page and the files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from mdmt.report import features
+from mdmt.report.charts import CHARTS, Chart
+from mdmt.report.study import Array, Run, Study
+
+Clouds = dict[str, dict[str, Array]]  # method -> group -> points
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A square matrix of one method: mean and population standard deviation over seeds."""
+
+    names: list[str]  # of rows and columns alike
+    mean: Array
+    std: Array
+    seeds: int = 1
+
+
+Matrices = dict[str, Matrix]  # by method
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A study with its figures."""
+
+    study: Study
+    number: int  # of the study in the report, from 0
+    charts: dict[str, Chart]
+    clouds: dict[str, Clouds]  # Fig. 5 and 6
+
+    @cached_property
+    def accuracies(self) -> Matrices:
+        """Accuracy (%) on each task (columns) after each task (rows)."""
+        return self._task_matrices(lambda run: 100 * run.accuracy)
+
+    @cached_property
+    def drifts(self) -> Matrices:
+        """Drift of each task (columns) after each task (rows), of the methods that have any."""
+        if self.study.tasks == 1:
+            return {}
+        matrices = self._task_matrices(lambda run: run.drift)
+        return {name: one for name, one in matrices.items() if np.isfinite(one.mean).any()}
+
+    @cached_property
+    def centres(self) -> Matrices:
+        """Fig. 3b: degrees between class centres, of the methods that kept features."""
+        matrices = {}
+        for entry in self.study.entries:
+            centres = features.class_centres(features.first_run(entry))
+            if centres is not None:
+                names, vectors = centres
+                angles = features.centre_angles(vectors)
+                matrices[entry.label] = Matrix(names, angles, np.zeros_like(angles))
+        return matrices
+
+    def _task_matrices(self, values: Callable[[Run], Array]) -> Matrices:
+        names = [f"task {number + 1}" for number in range(self.study.tasks)]
+        matrices = {}
+        for entry in self.study.entries:
+            seeds = np.array([values(run) for run in entry.runs])
+            mean = seeds.mean(axis=0)
+            matrices[entry.label] = Matrix(names, mean, seeds.std(axis=0), len(seeds))
+        return matrices
+
+
+def figures_of(studies: list[Study], cache: Path | None, *, compute: bool = True) -> list[Figures]:
+    """The figures of each study; without `compute`, only the t-SNE results in the cache."""
+    return [
+        Figures(study, number, charts_of(study), clouds_of(study, cache, compute=compute))
+        for number, study in enumerate(studies)
+    ]
+
+
+def charts_of(study: Study) -> dict[str, Chart]:
+    """The charts of a study by name, without charts and series that have no numbers."""
+    charts = {}
+    for chart in (make(study) for make in (*CHARTS, features.angles)):
+        if chart is None:
+            continue
+        series = [one for one in chart.series if np.isfinite(one.y).any()]
+        if series:
+            charts[chart.name] = replace(chart, series=series)
+    return charts
+
+
+def clouds_of(study: Study, cache: Path | None, *, compute: bool = True) -> dict[str, Clouds]:
+    """The points of Fig. 5 and 6 by method; methods without features are left out."""
+    clouds: dict[str, Clouds] = {}
+    for name, groups in (("fig5", features.groups_by_task), ("fig6", features.groups_by_time)):
+        clouds[name] = {}
+        for entry in study.entries:
+            points = features.embed(groups(features.first_run(entry)), cache, compute=compute)
+            if points is not None:
+                clouds[name][entry.label] = points
+    return clouds
+
+
+def group_names(clouds: Clouds) -> list[str]:
+    """The groups of all methods in the order of their tasks; `joint` has only the last one.
+
+    >>> both = {"after task 1": [], "after task 3": []}
+    >>> group_names({"joint": {"after task 3": []}, "van": both})
+    ['after task 1', 'after task 3']
+    """
+    names = {name for groups in clouds.values() for name in groups}
+    return sorted(names, key=lambda name: int(name.split()[-1]))
