@@ -604,6 +604,31 @@ def test_the_command_asks_for_these_very_runs(tmp_path):
     assert asked == made
 
 
+def test_the_set_up_names_the_rows_whose_settings_differ(tmp_path):
+    for variant in ("van", "er", "mega"):
+        leave(tmp_path, variant, 1)
+    leave(tmp_path, "er", 2)
+    about = sections.setup(only(tmp_path))
+    assert (about["batch"], about["epochs"]) == ("10", "1")
+    leave(tmp_path, "mer", 1)
+    leave(tmp_path, "van[epochs=3,batch=5]", 1)
+    about = sections.setup(only(tmp_path))
+    assert about["batch"] == "10, except van[batch=5,epochs=3]: 5; mer: 1"
+    assert about["epochs"] == "1, except van[batch=5,epochs=3]: 3"
+    assert about["network"] == "mlp (inputs 784, width 256)"
+    assert about["seeds"] == "1, except er: 1, 2"
+    assert "<dt>batch</dt><dd>10, except van[batch=5,epochs=3]: 5; mer: 1</dd>" in html(tmp_path)
+
+
+def test_without_a_common_setting_the_set_up_names_every_row(tmp_path):
+    backbone = {"name": "mlp", "arguments": {"inputs": 64, "width": 8}}
+    leave(tmp_path, "van", backbone=backbone)
+    leave(tmp_path, "mer")
+    about = sections.setup(only(tmp_path))
+    assert about["batch"] == "van: 10; mer: 1"
+    assert about["network"].startswith("van: mlp (inputs 64, width 8); mer: mlp (")
+
+
 def test_published_values_stand_beside_full_runs_only(tmp_path):
     folder = leave(tmp_path, "mdmt-r", benchmark="split-cifar", tasks=17)
     record = json.loads((folder / "record.json").read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import mdmt.metrics as metrics
@@ -12,7 +13,7 @@ from mdmt.metrics import Metric
 from mdmt.report.charts import Chart, Series, measured
 from mdmt.report.features import first_run, snapshot_tasks
 from mdmt.report.heatmaps import task_sample
-from mdmt.report.study import Study
+from mdmt.report.study import Entry, Study
 from mdmt.report.tables import footnotes, published_metrics, published_text
 from mdmt.report.text import format_difference, format_metric
 from mdmt.runs.config import RunConfig
@@ -60,9 +61,8 @@ class MethodDetails:
 
 
 def setup(study: Study) -> dict[str, str]:
-    """What was learned, and how."""
-    config, tasks = study.runs[0].config, study.runs[0].record["tasks"]
-    seeds = sorted({run.config.seed for run in study.runs})
+    """The protocol and the settings of the runs; rows with other settings are named."""
+    tasks = study.runs[0].record["tasks"]
     reduced = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in study.reduced.items())
     train, test = (_range([task.get(part) for task in tasks]) for part in ("train", "test"))
     return {
@@ -76,11 +76,33 @@ def setup(study: Study) -> dict[str, str]:
         "heads": (
             "one head that all tasks share" if study.heads == "shared" else "a head for each task"
         ),
-        "network": str(config.backbone["name"]),
-        "epochs, batch": f"{config.epochs}, {config.batch}",
-        "seeds": ", ".join(map(str, seeds)),
+        "network": _over_rows(study, lambda entry: _network(entry.runs[0].config)),
+        "epochs": _over_rows(study, lambda entry: str(entry.runs[0].config.epochs)),
+        "batch": _over_rows(study, lambda entry: str(entry.runs[0].config.batch)),
+        "seeds": _over_rows(study, lambda entry: ", ".join(map(str, entry.row.seeds))),
         "versions": _versions(study),
     }
+
+
+def _network(config: RunConfig) -> str:
+    arguments = config.backbone["arguments"]
+    words = ", ".join(f"{key} {value}" for key, value in arguments.items())
+    return f"{config.backbone['name']} ({words})" if words else str(config.backbone["name"])
+
+
+def _over_rows(study: Study, value_of: Callable[[Entry], str]) -> str:
+    """The value that most rows share, then the rows that differ; without a majority, all rows."""
+    labels: dict[str, list[str]] = {}
+    for entry in study.entries:
+        labels.setdefault(value_of(entry), []).append(entry.label)
+    common = max(labels, key=lambda value: len(labels[value]))
+    if len(labels) == 1:
+        return common
+    has_majority = 2 * len(labels[common]) > len(study.entries)
+    if has_majority:
+        del labels[common]
+    rows = "; ".join(f"{', '.join(names)}: {value}" for value, names in labels.items())
+    return f"{common}, except {rows}" if has_majority else rows
 
 
 def _range(numbers: list[object]) -> str:
