@@ -1,7 +1,7 @@
-"""Equations 11 to 16: how well a stream was learned and kept, from what a run measured.
+"""The metrics of the paper (Eq. 11 to 16): accuracy, forgetting, learning speed, remembering.
 
-`a` is a T x T array, a[i][j] the accuracy on task j after learning task i; NaN (or None) where it
-was not evaluated. `z` is the curve Z_0..Z_beta, or one row per task. Numbers are fractions.
+`a` is a T x T array: a[i][j] is the accuracy on task j after learning task i, NaN or None if it was
+not evaluated. `z` is the curve Z_0..Z_beta, or one row per task. Accuracies are fractions.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ def average_accuracy(a: Rows, t: int | None = None) -> float:
 
 
 def forgetting(a: Rows, t: int | None = None) -> float | None:
-    """F_t (Eq. 12-13): the mean over tasks j < t of max_{l < t} a[l][j] - a[t][j]; None with one
-    task.
+    """F_t (Eq. 12-13): the mean over tasks j < t of max_{l < t} a[l][j] - a[t][j].
 
-    The last row takes no part in the maximum, so F_t is negative where earlier tasks keep
-    improving.
+    None with one task. The maximum leaves out the last row, so F_t is negative if earlier tasks
+    still improve.
 
     >>> forgetting([[0.75, 0.25], [0.5, 0.75]])
     0.25
@@ -44,7 +43,7 @@ def forgetting(a: Rows, t: int | None = None) -> float | None:
     a, t = _matrix(a, t)
     if t == 1:
         return None
-    # NaN where a task was never evaluated before.
+    # NaN for a task that was never evaluated before.
     best = np.fmax.reduce(a[: t - 1, : t - 1], axis=0)
     return float(np.mean(best - a[t - 1, : t - 1]))
 
@@ -52,13 +51,12 @@ def forgetting(a: Rows, t: int | None = None) -> float | None:
 def learning_curve_area(
     z: Rows, beta: int = BETA, form: Literal["trapezoid", "sum"] = "trapezoid"
 ) -> float | None:
-    """LCA_beta (Eq. 14-15): the area under Z_b, the mean accuracy on a task after b mini-batches of
-    ten examples.
+    """LCA_beta (Eq. 14-15): the area under Z_b, the accuracy on a task after b mini-batches.
 
-    Where a run's own mini-batches do not add up to ten examples, b counts those: see
-    `curve_stride`. `trapezoid`, as the published numbers were computed: trapezoid rule over b =
-    0..beta, divided by beta. `sum`, as printed: the mean of Z_0..Z_beta. LCA_0 is Z_0. None where
-    no task was that long.
+    A mini-batch counts as ten examples, as `curve_stride` explains. The form `trapezoid` is that of
+    the published numbers: the trapezoid rule over b = 0..beta, divided by beta. The form `sum` is
+    that of the printed equation: the mean of Z_0..Z_beta. LCA_0 is Z_0. None if no task was long
+    enough.
 
     >>> learning_curve_area([0.0, 0.5, 1.0], beta=2), learning_curve_area([0.1, 0.7], beta=0)
     (0.5, 0.1)
@@ -76,11 +74,11 @@ def learning_curve_area(
 
 
 def curve_stride(batch: int) -> int:
-    """How many mini-batches of a run lie between two points of its learning curve.
+    """The number of a run's mini-batches between two points of its learning curve.
 
-    So many that they make ten examples, the published mini-batch: a method that learns one example
-    at a time has seen as much at Z_b as the others. Sizes that do not divide ten are counted as
-    they are, a point each, and their LCA is not comparable with that of other sizes.
+    They add up to ten examples, the published mini-batch, so a method that learns one example at a
+    time has seen as many at Z_b as the others. A batch size that does not divide ten gets one point
+    per mini-batch, and its LCA is not comparable with that of other sizes.
 
     >>> curve_stride(10), curve_stride(1), curve_stride(32)
     (1, 10, 1)
@@ -103,7 +101,7 @@ def long_term_remembering(a: Rows) -> float | None:
 
 @dataclass(frozen=True)
 class Metric:
-    """A number by which runs are judged. All that anybody says of it comes from here."""
+    """A metric: its name, function, wording and format, for all tables, files and pages."""
 
     name: str  # in tables and files
     function: Callable[[Rows], float | None]
@@ -111,21 +109,21 @@ class Metric:
     meaning: str
     better: Literal["higher", "lower"]
     percent: bool = False  # in tables; code and files hold fractions
-    matrix: str = "accuracy"  # what it is a function of, as a record names it
+    matrix: str = "accuracy"  # the matrix of a record that it is computed from
 
     @property
     def heading(self) -> str:
         return f"{self.name} (%)" if self.percent else self.name
 
     def of(self, record: Mapping[str, Any]) -> float | None:
-        """Its value for a record; None where it is not defined, or the record lacks the matrix."""
+        """The value for a record; None if it is undefined or the record lacks the matrix."""
         if record.get(self.matrix) is None:
             return None
         value = self.function(np.array(record[self.matrix], dtype=float))  # None is NaN
         return None if value is None or np.isnan(value) else float(value)
 
     def text(self, value: float, *, signed: bool = False) -> str:
-        """A value as tables print it.
+        """A value in the format of the tables.
 
         >>> METRICS[0].text(0.8951), METRICS[1].text(0.0125, signed=True)
         ('89.51', '+0.013')
@@ -175,11 +173,11 @@ METRICS = (
         matrix="accuracy_task_free",
     ),
 )
-A_T, F_T = METRICS[:2]  # A_T is what methods are ranked by
+A_T, F_T = METRICS[:2]  # methods are ranked by A_T
 
 
 def metrics_of(record: Mapping[str, Any]) -> dict[str, float | None]:
-    """Every metric of a record by its name, computed from the record's matrices."""
+    """All metrics of a record by name, computed from its matrices."""
     return {metric.name: metric.of(record) for metric in METRICS}
 
 

@@ -1,9 +1,9 @@
-"""One run on several ranks: who is who, and what they say to each other.
+"""One run on several ranks: the number of each process, and the exchange between them.
 
 `torchrun --nproc-per-node K -m mdmt run ...` starts K processes, the ranks. All of them do the same
-work in the same order and hold the same weights and the same memory; a batch passes through the
-network in parts (`divided.py`). The first rank alone writes and speaks. Outside `group`, and with
-one process, everything here does nothing. Loading this module does not load torch.
+work in the same order and hold the same weights and the same memory; each passes its part of a
+batch through the network (`network/parts.py`). Only the first rank writes files and prints. Outside
+`group`, and with one process, these functions do nothing. This module does not load torch.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 START = "torchrun --nproc-per-node K -m mdmt run ..."
-NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells each process
-# While one rank prepares what the others wait for: data, weights, a checkpoint.
+NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # torchrun sets them
+# How long ranks wait while one of them prepares data, weights or a checkpoint.
 PATIENCE = timedelta(minutes=30)
-SILENCE = timedelta(seconds=45)  # within a step: a rank that is silent for so long is gone
+SILENCE = timedelta(seconds=45)  # within a step: a rank that is silent longer is lost
 
 T = TypeVar("T")
 
 
 @dataclass
 class _Group:
-    """The ranks of this run, as this process sees them."""
+    """The number of this process, and the processes of its run."""
 
     rank: int = 0
     size: int = 1
-    steps: Any = None  # the group for all that is said within steps
+    steps: Any = None  # the process group for exchanges within a step
 
 
 _group = _Group()
 
 
 def rank() -> int:
-    """The number of this process in its group, from 0."""
+    """The number of this process in its run, from 0."""
     return _group.rank
 
 
 def size() -> int:
-    """How many processes do this run."""
+    """The number of processes of this run."""
     return _group.size
 
 
 def launched() -> tuple[int, int]:
-    """The rank and the number of ranks that torchrun has given this process; 0 and 1 without it."""
+    """The rank and the number of ranks that torchrun set; 0 and 1 without it."""
     given = {name: os.environ[name] for name in NAMES if os.environ.get(name)}
     if not {"RANK", "WORLD_SIZE"} & set(given):
         return 0, 1
@@ -72,20 +72,20 @@ def launched() -> tuple[int, int]:
 
 
 def was_launched() -> bool:
-    """Whether torchrun has started this process and others."""
+    """Whether torchrun started this process together with others."""
     with suppress(Mistake):
         return launched()[1] > 1
     return False
 
 
 def is_follower() -> bool:
-    """Whether it is not the first of them, which speaks for all."""
+    """Whether this is a rank after the first; only the first one prints."""
     return was_launched() and launched()[0] > 0
 
 
 @contextmanager
 def group() -> Iterator[None]:
-    """Belong to the ranks that torchrun started, until the end of the block."""
+    """Join the ranks that torchrun started, until the end of the block."""
     number, count = launched()
     if count == 1:
         yield
@@ -96,7 +96,7 @@ def group() -> Iterator[None]:
     backend = "gloo"
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
-        if local_rank() < torch.cuda.device_count():  # else it may still learn on the processor
+        if local_rank() < torch.cuda.device_count():  # the others may still learn on the CPU
             torch.cuda.set_device(local_rank())
     with _losses():
         dist.init_process_group(backend, timeout=PATIENCE)
@@ -106,7 +106,7 @@ def group() -> Iterator[None]:
     try:
         yield
         with _losses():
-            # after an error the others may be gone: the end of the process does it
+            # Not after an error: the other ranks may be gone, and the process is about to end.
             dist.destroy_process_group()
     finally:
         _group.rank = 0
@@ -120,7 +120,7 @@ def local_rank() -> int:
 
 
 def sum_(x: Tensor) -> Tensor:
-    """The sum of a tensor over all ranks, in its place."""
+    """Sum a tensor over all ranks, in place."""
     if size() > 1:
         import torch.distributed as dist
 
@@ -130,12 +130,12 @@ def sum_(x: Tensor) -> Tensor:
 
 
 def mean_(x: Tensor) -> Tensor:
-    """The mean of a tensor over all ranks, in its place."""
+    """Average a tensor over all ranks, in place."""
     return sum_(x).div_(size()) if size() > 1 else x
 
 
 def any_of(flag: bool) -> bool:
-    """Whether it is true on any rank; all learn it in the same step."""
+    """Whether the flag is set on any rank; all ranks get the same answer."""
     if size() == 1:
         return flag
     import torch
@@ -144,7 +144,7 @@ def any_of(flag: bool) -> bool:
 
 
 def first(work: Callable[[], T]) -> T:
-    """What the first rank gets by some work, on all ranks; what it raises, all raise."""
+    """Do some work on the first rank only; all ranks return its result or raise its error."""
     if size() == 1:
         return work()
     answer: list[Any] = [None, None]
@@ -164,9 +164,7 @@ def first(work: Callable[[], T]) -> T:
 
 
 def together(work: Callable[[], T]) -> T:
-    """What each rank gets by some work of its own; where it fails on one of them, it does on
-    all.
-    """
+    """Do some work on every rank; if it fails on one of them, all raise an error."""
     if size() == 1:
         return work()
     result: T | None = None
@@ -189,7 +187,7 @@ def together(work: Callable[[], T]) -> T:
 
 
 def check_equal(what: str, value: str) -> None:
-    """Stop where the ranks do not all have the same."""
+    """Raise an error unless all ranks have the same value."""
     if size() == 1:
         return
     import torch.distributed as dist
@@ -199,13 +197,13 @@ def check_equal(what: str, value: str) -> None:
         dist.all_gather_object(values, value)
     if len(set(values)) > 1:
         raise RuntimeError(
-            f"the {what} of the ranks differ: they must run on processors of one kind"
+            f"the {what} of the ranks differ: they must run on the same kind of processor"
         )
 
 
 @contextmanager
 def _losses() -> Iterator[None]:
-    """What torch raises where another rank does not answer, as one line."""
+    """Turn torch's error for a rank that does not answer into one line."""
     try:
         yield
     except RuntimeError as error:

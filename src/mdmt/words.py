@@ -1,4 +1,4 @@
-"""Numbers and texts as people read them. Nothing here loads torch."""
+"""Numbers and texts in the form that people read. Nothing here loads torch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import unicodedata
 from datetime import datetime
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-# Control characters, marks that turn the direction or show nothing, halves of pairs, line ends.
+# Unicode categories: control and format characters, surrogates, line and paragraph separators.
 CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def count(noun: str, number: int, plural: str = "") -> str:
-    """A number with its noun in the singular or the plural.
+    """A number with its noun, singular or plural.
 
     >>> count("task", 1), count("step", 12000), count("study", 0, "studies")
     ('1 task', '12,000 steps', '0 studies')
@@ -21,7 +21,7 @@ def count(noun: str, number: int, plural: str = "") -> str:
 
 
 def call_text(thing: object, arguments: dict[str, object]) -> str:
-    """How a thing is made.
+    """The call that makes an object.
 
     >>> call_text(0, {"per_class": 3})
     'int(per_class=3)'
@@ -42,7 +42,7 @@ def size(number: int) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A time as a clock shows it.
+    """A duration in the format of a clock.
 
     >>> clock(65), clock(3725.4)
     ('1:05', '1:02:05')
@@ -53,7 +53,7 @@ def clock(seconds: float) -> str:
 
 
 def shared_settings(labels: list[str]) -> tuple[list[str], list[str]]:
-    """The settings that all of several labels have, and the labels without them.
+    """The settings that all labels share, and the labels without these settings.
 
     >>> shared_settings(["er[lr=1,size=2]", "van[lr=1]"])
     (['lr=1'], ['er[size=2]', 'van'])
@@ -62,11 +62,9 @@ def shared_settings(labels: list[str]) -> tuple[list[str], list[str]]:
     """
     parts = [label.removesuffix("]").partition("[") for label in labels]
     settings = [rest.split(",") if rest else [] for _, _, rest in parts]
-    shared = (
-        [one for one in settings[0] if all(one in others for others in settings)]
-        if len(labels) > 1
-        else []
-    )
+    shared: list[str] = []
+    if len(labels) > 1:
+        shared = [one for one in settings[0] if all(one in others for others in settings)]
     short = []
     for (name, _, _), own in zip(parts, settings, strict=True):
         rest = ",".join(one for one in own if one not in shared)
@@ -77,7 +75,7 @@ def shared_settings(labels: list[str]) -> tuple[list[str], list[str]]:
 
 
 def moment(time: datetime) -> str:
-    """A day and a time of it.
+    """A date with the time of day.
 
     >>> moment(datetime(2026, 11, 6, 14, 2))
     '6 Nov 14:02'
@@ -86,7 +84,7 @@ def moment(time: datetime) -> str:
 
 
 def fold(label: str, width: int) -> list[str]:
-    """A label in lines of at most this width where that can be, cut behind commas and the bracket.
+    """A label in lines of at most `width`, if possible, broken after commas and the bracket.
 
     >>> fold("mdmt-r[heads=per-task,head=linear,competitors=own]", 28)
     ['mdmt-r[heads=per-task,', 'head=linear,competitors=own]']
@@ -100,7 +98,7 @@ def fold(label: str, width: int) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Text without what a terminal would obey: control characters are shown by their code.
+    """Text with control characters replaced by their codes, so that a terminal shows them.
 
     >>> printable("a" + chr(27) + "[2J")
     'a\\\\x1b[2J'

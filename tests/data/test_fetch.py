@@ -179,7 +179,7 @@ def test_a_disk_that_takes_no_more(tmp_path, publish, server):
         line = fails("mnist", tmp_path, server)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "File too large; free some space or choose another folder" in line
+    assert "File too large; free some disk space or choose another folder" in line
     fetch("mnist", tmp_path, base=server.url)
     assert {p.name: p.read_bytes() for p in (tmp_path / "mnist").iterdir()} == given
 

@@ -130,7 +130,7 @@ def test_mistakes_are_named_with_their_path(place):
     bad.rmdir()
 
     bad = picture(place / "A BIRDS" / "kind 0" / "0.png").parent.parent
-    assert "two tasks with one name" in (message := mistake(folder, 1, data=place))
+    assert "have the same name" in (message := mistake(folder, 1, data=place))
     assert str(place) in message
     assert "A BIRDS" in message
     (bad / "kind 0" / "0.png").unlink()
@@ -138,7 +138,7 @@ def test_mistakes_are_named_with_their_path(place):
     bad.rmdir()
 
     bad = picture(place / "stray.png")
-    assert f"{bad} is a file where task folders stand" in mistake(folder, 1, data=place)
+    assert f"{bad} is a file among task folders" in mistake(folder, 1, data=place)
     bad.unlink()
 
     bad = picture(place / "a birds" / "kind 0" / "deeper" / "0.png").parent
@@ -154,7 +154,7 @@ def test_mistakes_with_train_and_test(place):
     picture(place / "t" / "train" / "kite" / "0.png")
     assert len(folder(1, data=place)[0].test) == 1
     extra = picture(place / "t" / "val" / "kite" / "0.png").parent.parent
-    assert f"{extra} stands beside" in mistake(folder, 1, data=place)
+    assert f"{extra} does not belong beside" in mistake(folder, 1, data=place)
 
 
 def test_no_tasks_at_all(place):
@@ -162,7 +162,7 @@ def test_no_tasks_at_all(place):
     place.mkdir()
     assert f"{place} is empty" in mistake(folder, 1, data=place)
     picture(place / "cats" / "0.png")
-    assert "is a file where class folders stand" in mistake(folder, 1, data=place)
+    assert "is a file among class folders" in mistake(folder, 1, data=place)
     picture(place / "u" / "test" / "owl" / "0.png")
     (place / "cats" / "0.png").unlink()
     (place / "cats").rmdir()
@@ -224,7 +224,7 @@ def test_all_broken_images_are_in_one_list(place):
     broken = break_some(place)
     message = mistake(folder, 1, data=place, image_size=8)
     assert message.startswith("3 images cannot be read: ")
-    assert message.endswith("; repair or remove them, or pass them over with --skip-broken")
+    assert message.endswith("; repair or remove them, or skip them with --skip-broken")
     assert all(str(path) in message for path in broken)
 
 
@@ -236,7 +236,7 @@ def test_broken_images_are_passed_over(place):
         assert all(
             stream[0].train.inputs[torch.arange(len(stream[0].train))].flatten(1).amax(1) > 0
         )
-        assert stream.notes == (f"3 broken images passed over: {', '.join(map(str, broken))}",)
+        assert stream.notes == (f"3 broken images skipped: {', '.join(map(str, broken))}",)
     assert "3 images cannot be read" in mistake(folder, 1, data=place, image_size=8)
 
 
@@ -245,7 +245,7 @@ def test_a_class_of_broken_images_alone_is_refused(place):
     for path in (place / "a birds" / "kind 1").iterdir():
         path.write_text("hello")
     message = mistake(folder, 1, data=place, image_size=8, skip_broken=True)
-    assert f"{place / 'a birds' / 'kind 1'} has no image to learn from" in message
+    assert f"{place / 'a birds' / 'kind 1'} has no training images" in message
 
 
 def test_a_class_without_a_test_image_is_said(place):
@@ -254,8 +254,8 @@ def test_a_class_without_a_test_image_is_said(place):
     for i in range(2):
         picture(place / "b fish" / "cod" / f"{i}.png")
     assert folder(1, data=place, image_size=8).notes == (
-        f"{place / 'a birds' / 'owl'} has 1 image, too few to test the class on any of them",
-        f"{place / 'b fish' / 'cod'} has 2 images, too few to test the class on any of them",
+        f"{place / 'a birds' / 'owl'} has 1 image, too few to keep one for testing",
+        f"{place / 'b fish' / 'cod'} has 2 images, too few to keep one for testing",
     )
 
 

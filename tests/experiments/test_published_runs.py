@@ -182,7 +182,7 @@ def test_files_that_are_no_weights_are_named(tmp_path, capsys):
             "permuted-digits comes with the package: it takes no --data",
         ),
         (["split-cifar", "--image-size", "16"], "image_size=16: split-cifar"),
-        (["split-cub", "--image-size", "2"], "8 or more is needed"),
+        (["split-cub", "--image-size", "2"], "split-cub needs 8 or more"),
         (["permuted-mnist", "--weights", "x.pth"], "--weights is for the ResNet-18"),
         (["split-cub", "--tasks", "18"], "tasks=18: split-cub takes 1 to 17"),
         (
@@ -259,6 +259,6 @@ def test_broken_images_of_ones_own_are_named_or_passed_over(tmp_path, capsys, mo
     assert err.startswith("mdmt: 2 images cannot be read: ")
     assert err.count("\n") == 1
     assert main([*command, "--skip-broken"]) == 0
-    assert f"2 broken images passed over: {place / 'blue' / '0.png'}, " in capsys.readouterr().err
+    assert f"2 broken images skipped: {place / 'blue' / '0.png'}, " in capsys.readouterr().err
     assert main(["run", "split-cifar", "--skip-broken"]) == 2
-    assert "--skip-broken is for images of your own" in capsys.readouterr().err
+    assert "--skip-broken is for your own images" in capsys.readouterr().err

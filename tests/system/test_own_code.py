@@ -157,7 +157,7 @@ def test_changed_code_or_data_is_another_run(place):
         ("./none.py:stream", {}, "./none.py is missing"),
         ("own_a:number", {}, "stream 'own_a:number' is a int: it must be an mdmt.Stream"),
         ("own_a:listed", {"tasks": 4}, "tasks=4: own_a:listed takes 1 to 3"),
-        ("own_a:listed", {"data": "x"}, "--data is not for a stream of your own"),
+        ("own_a:listed", {"data": "x"}, "--data does not apply to your own stream"),
         ("own_a:listed", {"backbone": "own_a:Other"}, "network 'own_a:Other' cannot be loaded"),
         ("own_a:listed", {"method": "own_a:Net"}, "Net is not a subclass of mdmt.Method"),
         ("split-digits", {"method": "./none.py:M"}, "./none.py is missing"),

@@ -1,13 +1,14 @@
 """Your own images: DIR/task/class/*.jpg (png, webp, ...), or DIR/task/{train,test}/class/*.
 
-The whole tree is checked before any image is read; a Mistake names the path that is wrong. Hidden
-files are ignored.
+The whole tree is checked before any image is read; a Mistake names the wrong path. Hidden files are
+ignored.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -23,34 +24,31 @@ from mdmt.words import count
 
 IMAGE_SIZE = 32  # enough for a small network from scratch; 64 takes four times as long
 LAYOUT = "DIR/task/class/image.jpg or DIR/task/{train,test}/class/image.jpg"
-SPLITS = {"train", "test", "val", "valid", "validation"}  # what people call the parts of one task
+SPLITS = {"train", "test", "val", "valid", "validation"}  # usual names for parts of one task
 IGNORE = {"thumbs.db", "desktop.ini", "__macosx"}
-Classes = dict[str, list[Path]]  # the images of each class, all in name order
+Classes = dict[str, list[Path]]  # the images of each class, in name order
 
 
 @dataclass(frozen=True)
 class TaskFiles:
-    """The images of a task."""
+    """The image files of a task."""
 
     train: Classes
     test: Classes
 
     @property
     def paths(self) -> list[Path]:
-        """All of them, first those to learn from."""
-        return [
-            path for part in (self.train, self.test) for paths in part.values() for path in paths
-        ]
+        """The training images, then the test images."""
+        lists = [*self.train.values(), *self.test.values()]
+        return list(chain.from_iterable(lists))
 
     @property
     def labels(self) -> list[str]:
-        """The class of each."""
-        return [
-            label
-            for part in (self.train, self.test)
-            for label, paths in part.items()
-            for _ in paths
-        ]
+        """The class of each image of `paths`."""
+        labels: list[str] = []
+        for label, paths in chain(self.train.items(), self.test.items()):
+            labels += [label] * len(paths)
+        return labels
 
 
 def folder(
@@ -65,14 +63,14 @@ def folder(
     progress: Progress | None = None,
     skip_broken: bool = False,
 ) -> Stream:
-    """The folders of DIR as tasks, in name order, and their class folders as classes.
+    """Make a stream of the folders in DIR: each is a task, in name order, with a folder a class.
 
-    All images that cannot be read are named at once; with `skip_broken` they are passed over.
+    One Mistake names all images that cannot be read; with `skip_broken` they are skipped.
     """
     places = _task_folders(Path(data))
     if tasks is not None and not 1 <= tasks <= len(places):
         raise Mistake(f"tasks={tasks!r}: {data} has {len(places)}, so 1 to {len(places)}")
-    files = [_task_files(place) for place in places]  # checked, even if not asked for
+    files = [_task_files(place) for place in places]  # this checks all tasks, also unused ones
     files = files[:tasks]
     images = _load_all(files, image_size, cache, progress, skip_broken)
     stream = []
@@ -86,20 +84,18 @@ def folder(
         stream,
         heads=heads,
         reduced=reductions(tasks=None if len(files) == len(places) else tasks, subset=subset),
-        notes=(*_name_broken(files, images), *_name_untested(places, files)),
+        notes=(*_broken_note(files, images), *_untested_notes(places, files)),
     )
 
 
 def count_classes(data: str | Path, tasks: int | None = None) -> int:
-    """Count the classes of the first tasks, or of all; a class of two tasks counts twice."""
+    """Count the classes of the first tasks, or of all; a class in two tasks counts twice."""
     places = _task_folders(Path(data))[:tasks]
     return sum(len(_class_folders(place)) for place in places)
 
 
 def fingerprint(data: str | Path) -> str:
-    """What tells this folder from others, and from itself before a change: its files, their sizes
-    and times.
-    """
+    """The fingerprint of a folder, which changes when its files, their sizes or times do."""
     files = [_task_files(place) for place in _task_folders(Path(data))]
     return fingerprint_of_files(Path(data), [path for task in files for path in task.paths])
 
@@ -113,7 +109,7 @@ def folder_task(
     progress: Progress | None = None,
     skip_broken: bool = False,
 ) -> Task:
-    """Make one task from its folder, called as the folder unless `name` is given."""
+    """Make one task from its folder; it has the folder's name unless `name` is given."""
     place = Path(place)
     files = _task_files(place)
     (images,) = _load_all([files], image_size, cache, progress, skip_broken)
@@ -127,7 +123,7 @@ def _load_all(
     progress: Progress | None,
     skip_broken: bool,
 ) -> list[Images]:
-    """Load the images of each task; whatever cannot be read, in any of them, is one Mistake."""
+    """Load the images of each task; one Mistake names all that cannot be read."""
     images: list[Images] = []
     broken: list[str] = []
     for task in tasks:
@@ -142,9 +138,7 @@ def _load_all(
             broken += error.reasons
     if broken:
         them = "it" if len(broken) == 1 else "them"
-        raise BrokenImages(
-            broken, f"; repair or remove {them}, or pass {them} over with --skip-broken"
-        )
+        raise BrokenImages(broken, f"; repair or remove {them}, or skip {them} with --skip-broken")
     return images
 
 
@@ -154,7 +148,7 @@ def _task(name: str, files: TaskFiles, images: Images) -> Task:
     train = _examples(images, labels, range(cut))
     for label, paths in files.train.items():
         if label not in train[1]:
-            raise Mistake(f"{paths[0].parent} has no image to learn from: all of them are broken")
+            raise Mistake(f"{paths[0].parent} has no training images: all of them are broken")
     test = _examples(images, labels, range(cut, len(labels)))
     return Task(name, *train, test=test if test[1] else None, classes=list(files.train))
 
@@ -162,37 +156,35 @@ def _task(name: str, files: TaskFiles, images: Images) -> Task:
 def _examples(
     images: Images, labels: list[str], numbers: range
 ) -> tuple[Tensor | RowView, list[str]]:
-    """Some images with their labels, without the broken ones; the pixels are not copied."""
+    """Some images with their labels, without the broken ones; pixels are not copied."""
     whole = [number for number in numbers if number not in images.broken]
     if len(whole) == len(numbers):
         return images.pixels[numbers.start : numbers.stop], labels[numbers.start : numbers.stop]
     return RowView(images.pixels, torch.tensor(whole)), [labels[number] for number in whole]
 
 
-def _name_broken(tasks: list[TaskFiles], images: list[Images]) -> list[str]:
-    """Say which images are passed over."""
+def _broken_note(tasks: list[TaskFiles], images: list[Images]) -> list[str]:
+    """A note that names the skipped images, if there are any."""
     paths: list[str] = []
     for task, pictures in zip(tasks, images, strict=True):
         paths += [str(task.paths[number]) for number in pictures.broken]
     if not paths:
         return []
-    return [f"{count('broken image', len(paths))} passed over: {', '.join(paths)}"]
+    return [f"{count('broken image', len(paths))} skipped: {', '.join(paths)}"]
 
 
-def _name_untested(places: list[Path], tasks: list[TaskFiles]) -> list[str]:
-    """Say which classes have too few images to keep one of them for testing."""
+def _untested_notes(places: list[Path], tasks: list[TaskFiles]) -> list[str]:
+    """A note for each class with too few images to keep one for testing."""
     notes: list[str] = []
     for place, task in zip(places, tasks, strict=False):
         for name in task.train.keys() - task.test.keys() if not _parts(place) else ():
             images = count("image", len(task.train[name]))
-            notes.append(f"{place / name} has {images}, too few to test the class on any of them")
+            notes.append(f"{place / name} has {images}, too few to keep one for testing")
     return sorted(notes)
 
 
 def _task_folders(data: Path) -> list[Path]:
-    """List the folders of the tasks; two with one name, or the split of a single task, are
-    refused.
-    """
+    """List the folders of the tasks; refuse equal names and the parts of a single task."""
     places = _folders(data, "task")
     _check_names(places)
     names = [place.name for place in places]
@@ -206,15 +198,13 @@ def _task_folders(data: Path) -> list[Path]:
 
 
 def _check_names(places: list[Path]) -> None:
-    """Refuse names that differ only in case, spaces or the spelling of an accent."""
+    """Refuse names that differ only in case, spaces or the encoding of an accent."""
     first_with: dict[str, Path] = {}
     for place in places:
         name = unicodedata.normalize("NFC", place.name).casefold().strip()
         twin = first_with.setdefault(name, place)
         if twin is not place:
-            raise Mistake(
-                f"{place} and {twin.name!r} are two tasks with one name: rename one of them"
-            )
+            raise Mistake(f"{place} and {twin.name!r} have the same name: rename one of them")
 
 
 def _task_files(task: Path) -> TaskFiles:
@@ -225,7 +215,7 @@ def _task_files(task: Path) -> TaskFiles:
         return _split({place.name: _images(place) for place in inside})
     for place in inside:
         if place.name not in parts:
-            raise Mistake(f"{place} stands beside {parts[0]}: expected {LAYOUT}")
+            raise Mistake(f"{place} does not belong beside {parts[0]}: expected {LAYOUT}")
     if "train" not in parts:
         raise Mistake(f"{task / 'train'} is missing: there is only {task / 'test'}")
     train = _class_files(task / "train")
@@ -240,7 +230,7 @@ def _task_files(task: Path) -> TaskFiles:
 
 
 def _parts(task: Path) -> list[str]:
-    """Name the parts that a task is split into; none where its folders are classes."""
+    """The parts that a task is split into; empty if its folders are classes."""
     return [
         name
         for name in ("test", "train")
@@ -249,7 +239,7 @@ def _parts(task: Path) -> list[str]:
 
 
 def _class_folders(task: Path) -> list[Path]:
-    """List the folders of a task's classes, without a look at their images."""
+    """List the class folders of a task without reading their content."""
     return _folders(task / "train" if "train" in _parts(task) else task, "class")
 
 
@@ -258,7 +248,7 @@ def _class_files(part: Path) -> Classes:
 
 
 def _split(classes: Classes) -> TaskFiles:
-    """Split each class: a fifth, rounded, is for testing, the same for every seed."""
+    """Keep a fifth of each class, rounded, for testing; the same for every seed."""
     train: Classes = {}
     test: Classes = {}
     for name, files in classes.items():
@@ -271,14 +261,14 @@ def _split(classes: Classes) -> TaskFiles:
 
 
 def _folders(place: Path, kind: str) -> list[Path]:
-    """List the folders in a folder, in name order; there must be some, and no files."""
+    """List the folders in a folder, in name order; refuse files and an empty folder."""
     if not place.is_dir():
         problem = "not a folder" if place.exists() else "missing"
         raise Mistake(f"{place} is {problem}: expected {LAYOUT}")
     inside = _visible(place)
     for path in inside:
         if not path.is_dir():
-            raise Mistake(f"{path} is a file where {kind} folders stand: expected {LAYOUT}")
+            raise Mistake(f"{path} is a file among {kind} folders: expected {LAYOUT}")
     if not inside:
         raise Mistake(f"{place} is empty: it has no {kind} folders; expected {LAYOUT}")
     return inside
@@ -291,14 +281,14 @@ def _images(place: Path) -> list[Path]:
         if path.is_dir():
             raise Mistake(f"{path} is a folder inside the class {place.name!r}: expected {LAYOUT}")
         if path.suffix.lower() not in IMAGE_SUFFIXES:
-            raise Mistake(f"{path} is not an image: {', '.join(IMAGE_SUFFIXES)} are read")
+            raise Mistake(f"{path} is not an image; these are read: {', '.join(IMAGE_SUFFIXES)}")
     if not inside:
-        raise Mistake(f"{place} is an empty class: put images there, or remove it")
+        raise Mistake(f"{place} is an empty class: add images or remove it")
     return inside
 
 
 def _holds_images(place: Path) -> bool:
-    """Tell whether a folder called train or test is a class, such as trains among vehicles."""
+    """Whether a folder named train or test is a class, such as trains among vehicles."""
     return any(path.suffix.lower() in IMAGE_SUFFIXES and path.is_file() for path in _visible(place))
 
 

@@ -1,5 +1,7 @@
-"""A person's own stream, by module:name: a Stream, a list of tasks, or a function that makes one,
-from a seed if it takes one.
+"""A user's own stream, named module:name.
+
+The name is a Stream, a list of tasks, or a function that returns one of them; a function with a
+parameter gets the seed.
 """
 
 from __future__ import annotations
@@ -11,20 +13,19 @@ import inspect
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import mdmt.system.own_code as own_code
-from mdmt.benchmarks.splits import draw, reductions
+from mdmt.benchmarks.splits import NetworkSpec, draw, reductions
 from mdmt.errors import Mistake
 from mdmt.tasks import HeadKind, Stream, Task
 
-SEED = 1234  # of the stream that is looked at before any run
-SMALLEST = 8  # pixels of an image
+SEED = 1234  # of the stream that describes the benchmark before any run
+SMALLEST = 8  # pixels of an image that a ResNet can read
 
 
 @cache
 def read_stream(name: str, seed: int = SEED) -> Stream:
-    """The stream as its owner made it."""
+    """Load the stream; it is made once per seed."""
     given = own_code.load("stream", name)
     if callable(given):
         given = given(seed) if inspect.signature(given).parameters else given()
@@ -41,22 +42,21 @@ def read_stream(name: str, seed: int = SEED) -> Stream:
 def make_stream(
     name: str, seed: int, tasks: int | None, heads: HeadKind, subset: int | None
 ) -> Stream:
-    """The stream, or its first tasks, with at most `subset` training examples of each."""
+    """Make the stream, or its first tasks, with at most `subset` training examples of each."""
     stream = read_stream(name, seed)
     if tasks is not None and tasks > len(stream):
         raise Mistake(f"tasks={tasks}: {name} has {len(stream)}")
     chosen = [copy.copy(task) for task in stream.tasks[:tasks]]
-    for number, task in enumerate(chosen if subset is not None else ()):
-        task.train = task.train.subset(draw(task.train.labels, subset, seed, number))
+    if subset is not None:
+        for number, task in enumerate(chosen):
+            task.train = task.train.subset(draw(task.train.labels, subset, seed, number))
     shorter = None if len(chosen) == len(stream) else len(chosen)
     less = reductions(tasks=shorter, subset=subset)
     return dataclasses.replace(stream, tasks=chosen, heads=heads, reduced=less)
 
 
-def network_for(stream: Stream) -> dict[str, Any]:
-    """The spec of a network that can read its inputs: a reduced ResNet-18 for images, else two
-    hidden layers.
-    """
+def network_for(stream: Stream) -> NetworkSpec:
+    """The spec of a network for its inputs: a reduced ResNet-18 for images, else an MLP."""
     shape = tuple(stream[0].train.inputs.shape[1:])
     if len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) >= SMALLEST:
         return {
@@ -68,7 +68,7 @@ def network_for(stream: Stream) -> dict[str, Any]:
 
 @cache
 def fingerprint(name: str) -> str:
-    """What tells the examples from others, and from themselves before a change."""
+    """A hash of the names, classes, labels and inputs of all tasks."""
     digest = hashlib.sha256()
     for task in read_stream(name):
         digest.update(repr((task.name, task.classes)).encode())

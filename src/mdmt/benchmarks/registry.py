@@ -1,4 +1,4 @@
-"""The benchmarks by name: all that the rest of the package knows about each of them."""
+"""The benchmarks by name, with everything that the rest of the package needs to know of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import mdmt.benchmarks.permuted_mnist as permuted_mnist
 import mdmt.benchmarks.split_awa as split_awa
 import mdmt.benchmarks.split_cifar as split_cifar
 import mdmt.benchmarks.split_cub as split_cub
-from mdmt.benchmarks.splits import HELD_OUT, TASKS
+from mdmt.benchmarks.splits import HELD_OUT, TASKS, NetworkSpec
 from mdmt.errors import Mistake
 from mdmt.system.own_code import canonical, is_own
 from mdmt.tasks import HeadKind, Stream
@@ -22,44 +22,42 @@ from mdmt.tasks import HeadKind, Stream
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """A benchmark: how its stream is made from a seed, on which network, with how many tasks."""
+    """A benchmark: its stream, its network, and the options that it takes."""
 
     name: str
     summary: str
     make: Callable[..., Stream]
-    backbone: dict[str, Any]
-    tasks: int | None  # None: as many as there are
-    limit: int  # the most tasks that can be asked for
+    backbone: NetworkSpec
+    tasks: int | None  # None: all that the data have
+    limit: int  # the largest number of tasks
     classes_per_task: int
-    heads: tuple[str, ...] = ("per-task", "shared")  # the kinds it can have, the default first
-    data: str = ""  # its data set; empty if that comes with the package, DIR for your own
-    fingerprint: Callable[[Any], str | None] | None = (
-        None  # of the images in a folder; None of the published ones
-    )
+    heads: tuple[str, ...] = ("per-task", "shared")  # the possible kinds, the default first
+    data: str = ""  # its data set; empty if the package has it, DIR for the user's own images
+    # The fingerprint of the images in a folder, None for the published ones.
+    fingerprint: Callable[[Any], str | None] | None = None
     held_out: int = 0  # further tasks, for choosing settings only
-    most_held_out: int | None = None  # as many of them can be asked for; None: no more
-    validation: str | None = None  # what these are tested on, where their classes are not others
-    image_size: int | None = None  # the default, where the size can be chosen
-    published_weights: bool = (
-        False  # whether the published numbers started from weights of ImageNet
-    )
+    most_held_out: int | None = None  # the largest number of them; None: `held_out`
+    # The test examples of held-out tasks, if their classes are those of the other tasks.
+    validation: str | None = None
+    image_size: int | None = None  # the default; None if the size is fixed
+    published_weights: bool = False  # whether the published runs started from ImageNet weights
 
     @property
     def has_images(self) -> bool:
-        """Whether other networks of images can learn it, from scratch or from weights."""
+        """Whether its inputs are images, which other convolutional networks can read."""
         return "channels" in self.backbone["arguments"]
 
     @property
     def is_own(self) -> bool:
-        """Whether its data are a person's own, of which nothing is published."""
+        """Whether the data are the user's own, with no published results."""
         return self.data == "DIR"
 
     def classes(self, data: str | None, tasks: int | None) -> int:
-        """Count the classes of so many tasks, or of all; each task's are its own."""
+        """Count the classes of the first tasks, or of all; a class in two tasks counts twice."""
         if self.is_own:
             assert data is not None  # see check_options
             return folder.count_classes(data, tasks)
-        assert tasks is not None  # only one's own data has as many tasks as there are
+        assert tasks is not None  # only the user's own data have no default number
         return self.classes_per_task * tasks
 
     def check_options(
@@ -79,7 +77,7 @@ class Benchmark:
         if image_size is not None and self.image_size is None:
             raise Mistake(f"image_size={image_size}: {self.name} has images of a fixed size")
         if image_size is not None and image_size < 8:
-            raise Mistake(f"image_size={image_size}: {self.name}: 8 or more is needed")
+            raise Mistake(f"image_size={image_size}: {self.name} needs 8 or more")
         if weights is not None and not self.has_images:
             others = ", ".join(b.name for b in BENCHMARKS.values() if b.has_images)
             raise Mistake(
@@ -87,8 +85,7 @@ class Benchmark:
             )
         if skip_broken and self.data != "DIR":
             raise Mistake(
-                f"--skip-broken is for images of your own (folder); {self.name} is verified as a"
-                " whole"
+                f"--skip-broken is for your own images (folder); {self.name} must be complete"
             )
 
     def stream(
@@ -117,28 +114,28 @@ class Benchmark:
 
 
 class OwnStream(Benchmark):
-    """A stream of a person's own, by module:name."""
+    """A user's own stream, named module:name."""
 
     @property
     def is_own(self) -> bool:
-        """Nothing is published of it."""
+        """True: it has no published results."""
         return True
 
     def classes(self, data: str | None, tasks: int | None) -> int:
-        """Count the classes of so many tasks, or of all; each task's are its own."""
+        """Count the classes of the first tasks, or of all; a class in two tasks counts twice."""
         return sum(len(task.classes) for task in own.read_stream(self.name).tasks[:tasks])
 
     def check_options(self, **options: Any) -> None:
-        """It takes no options but --weights, where it has images."""
+        """Refuse all options except --weights, which a stream of images takes."""
         for name, value in options.items():
             if value and (name != "weights" or not self.has_images):
                 raise Mistake(
-                    f"--{name.replace('_', '-')} is not for a stream of your own, {self.name}: see"
-                    " to it there"
+                    f"--{name.replace('_', '-')} does not apply to your own stream {self.name}:"
+                    " change the stream itself"
                 )
 
 
-def _net(name: str, **arguments: int | str) -> dict[str, Any]:
+def _net(name: str, **arguments: int | str) -> NetworkSpec:
     return {"name": name, "arguments": arguments}
 
 
@@ -248,20 +245,19 @@ def make(name: str, seed: int = 1234, **arguments: Any) -> Stream:
 
 
 def find(name: str) -> Benchmark:
-    """Look a benchmark up by name; module:name or file.py:name is a stream of one's own."""
+    """Look a benchmark up by name; module:name or file.py:name is a user's own stream."""
     if is_own(name):
         return own_stream(canonical(name))
     if name not in BENCHMARKS:
         known = ", ".join(BENCHMARKS)
         raise Mistake(
-            f"benchmark {name!r} is not one of {known}; a stream of your own is given as"
-            " module:name"
+            f"benchmark {name!r} is not one of {known}; write your own stream as module:name"
         )
     return BENCHMARKS[name]
 
 
 def own_stream(name: str) -> OwnStream:
-    """What is to be known of a person's own stream."""
+    """Describe a user's own stream as a benchmark."""
     stream = own.read_stream(name)
     other: HeadKind = "shared" if stream.heads == "per-task" else "per-task"
     return OwnStream(

@@ -17,6 +17,8 @@ from mdmt.tasks import HeadKind, RowView, Stream, Task
 TASKS = 17
 HELD_OUT = 3  # further tasks, for cross-validation only
 SUBSTITUTE = "substitute images"
+Reduction = str | int | bool
+NetworkSpec = dict[str, Any]  # the name and arguments of a network, as run folders hold them
 # In the order blue, green, red, but applied to RGB: the published programs do the same.
 IMAGENET_MEAN = torch.tensor([103.94, 116.78, 123.68]).view(3, 1, 1)
 
@@ -155,7 +157,7 @@ def split_task(
     return Task(name, train.images, train.labels, test=(test.images, test.labels), classes=classes)
 
 
-def reductions(**values: Any) -> dict[str, Any] | None:
+def reductions(**values: Reduction | None) -> dict[str, Reduction] | None:
     """The deviations that make a stream less than the published one; None if there are none.
 
     A value of None or False is no deviation.

@@ -25,10 +25,10 @@ _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplem
 
 @dataclass(frozen=True)
 class Member:
-    """A file of an archive, or a folder, which has no content; `problem` says why it is refused."""
+    """A file or folder of an archive; `problem` says why it is refused."""
 
     name: str
-    content: IO[bytes] | None = None
+    content: IO[bytes] | None = None  # None for a folder
     problem: str = ""
 
     @property
@@ -38,7 +38,7 @@ class Member:
 
 
 def unpack(archive: Path, target: Path, max_bytes: int) -> None:
-    """Unpack into a new folder, completely or not at all; a Mistake names the refused member."""
+    """Unpack into a new folder; a Mistake names a refused member and leaves no folder."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     try:
@@ -74,7 +74,7 @@ def _write(archive: Path, target: Path, content: IO[bytes] | None, max_bytes: in
 
 
 def members(archive: Path) -> Iterator[Member]:
-    """Yield the members; a Mistake names the first that must not be unpacked."""
+    """Yield the members; a Mistake names the first one that must not be unpacked."""
     listing = _zip_members(archive) if zipfile.is_zipfile(archive) else _tar_members(archive)
     for number, member in enumerate(listing):
         if number >= MAX_MEMBERS:

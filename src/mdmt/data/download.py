@@ -1,6 +1,4 @@
-"""Downloading one file over HTTPS into a `.part` file, continuing where an earlier try broke
-off.
-"""
+"""Downloads over HTTPS into a `.part` file, which the next try continues after a failure."""
 
 from __future__ import annotations
 
@@ -59,7 +57,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 def download(
     url: str, part: Path, file: File, progress: Progress | None = None, *, local: bool = False
 ) -> None:
-    """Complete the `.part` file; after a failure it keeps what the next try can use."""
+    """Complete the `.part` file; after a failure the next try continues it."""
     check_address(url, local)
     local = local and urlsplit(url).scheme == "http"
     try:
@@ -71,8 +69,8 @@ def download(
                     _receive(response, out, url, file, progress)
             out.flush()
             os.fsync(out.fileno())
-    except OSError as error:  # of the disk: those of the network are Mistakes by now
-        advice = "free some space or choose another folder, and try again"
+    except OSError as error:  # of the disk; network errors are Mistakes already
+        advice = "free some disk space or choose another folder, and try again"
         raise Mistake(f"{part}: {error.strerror}; {advice}") from None
     finally:
         if part.exists() and part.stat().st_size == 0:
@@ -86,7 +84,7 @@ def _request(url: str, out: IO[bytes], local: bool) -> http.client.HTTPResponse:
         response = _open(url, offset, local)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and offset:  # the server has nothing from there on: start again
+        if error.code == 416 and offset:  # the server has no bytes from there on: start again
             out.truncate(0)
             return _request(url, out, local)
         if 300 <= error.code < 400:
@@ -168,7 +166,7 @@ def _receive(
 
 
 def _read_block(response: http.client.HTTPResponse) -> bytes:
-    """Read the next bytes; none at the end and when the connection breaks."""
+    """Read the next bytes; none at the end, or if the connection breaks."""
     try:
         return response.read(1 << 18)
     except http.client.IncompleteRead as error:

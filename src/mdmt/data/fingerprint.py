@@ -1,6 +1,4 @@
-"""What tells one set of images from another: names, sizes and times of its files. No image is
-read.
-"""
+"""Fingerprints of image files, from their names, sizes and times; no image is read."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from mdmt.errors import Mistake
 
 
 def fingerprint(root: Path, paths: Iterable[Path]) -> str:
-    """A hash of the names below `root`, sizes and times of these files; where `root` lies does not
-    matter.
-    """
+    """Hash the names below `root`, the sizes and the times of some files."""
     digest = hashlib.sha256()
     for path in paths:
         about = _stat(path)
@@ -32,11 +28,11 @@ def unpublished_fingerprint(
     read: Callable[[Path], ImageList],
     published: tuple[int, int],
 ) -> str | None:
-    """The fingerprint of what lies where a published data set is expected; None where it is that
-    data set, or is packed.
+    """The fingerprint of a data set that differs from the published one, else None.
 
-    It is when it has the published numbers of images to train and to test on, is not called a
-    substitute, and has about the published size: copies that were made smaller are other images.
+    None also for a data set that is still packed. It counts as published if it has the published
+    numbers of training and test images, is not marked as a substitute, and has about the published
+    size: resized copies are other images.
     """
     location = locate(name, data)
     if location.archive is not None:

@@ -1,7 +1,7 @@
 """Reading a foreign pickle (CIFAR-100 is published as one) without running any code it names.
 
-A pickle may use a few names only, and not even those reach numpy's own unpickling: stand-ins
-collect what describes an array, which is checked and then turned into an array here.
+Only a few names are allowed, and even those do not reach numpy's own unpickling: stand-ins collect
+the description of an array, which is checked before the array is made.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ class _Kind:
 
     def array(self, data: Any, shape: tuple[int, ...], fortran: bool) -> NDArray[Any]:
         kind = np.dtype(self.order + self.code)
-        if not isinstance(data, (bytes, bytearray)) or len(data) != kind.itemsize * math.prod(
-            shape
-        ):
+        size = kind.itemsize * math.prod(shape)
+        if not isinstance(data, (bytes, bytearray)) or len(data) != size:
             raise pickle.UnpicklingError("an array whose shape does not fit its bytes")
         return np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C").copy("K")
 
@@ -97,7 +96,7 @@ def _plain(value: Any, memo: dict[int, Any]) -> Any:
     """Replace stand-ins by their arrays; refuse anything that is not plain."""
     if isinstance(value, _PLAIN):
         return value
-    if id(value) in memo:  # shared, or inside itself
+    if id(value) in memo:  # shared, or contained in itself
         return memo[id(value)]
     if isinstance(value, _Array) and value.value is not None:
         return memo.setdefault(id(value), value.value)

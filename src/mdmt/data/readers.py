@@ -104,7 +104,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
             f"{path} is damaged: {math.prod(shape)} bytes of data expected, {len(data) - start}"
             " found"
         )
-    # A bytearray is a copy: torch wants memory it may write to.
+    # A bytearray is a copy: torch needs writable memory.
     return np.frombuffer(bytearray(data), np.uint8, offset=start).reshape(shape)
 
 
@@ -117,9 +117,7 @@ def _packed_or_not(path: Path) -> Path:
 
 
 def read_cifar100(folder: str | Path) -> Arrays:
-    """Read `train` and `test` of cifar-100-python; images are (N, 3, 32, 32), labels the fine
-    ones.
-    """
+    """Read `train` and `test` of cifar-100-python: images (N, 3, 32, 32) and fine labels."""
     return Arrays(_read_cifar_split(Path(folder, "train")), _read_cifar_split(Path(folder, "test")))
 
 
@@ -225,7 +223,7 @@ def _class_images(place: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Shares:
-    """How many of a class's images, in the order of their names, go to each split."""
+    """The numbers of a class's images, in name order, that go to each split."""
 
     train: int
     validation: int
@@ -235,8 +233,8 @@ class Shares:
 def awa2_split(images: int) -> Shares:
     """Split a class as in the published lists: 70 % rounded down, 15 % rounded up, then the rest.
 
-    The product with 0.7 is that of floats (0.7 * 720 is a little under 504): only so do the 37,322
-    images give 26,102, 5,620 and 5,600.
+    0.7 is a float on purpose (0.7 * 720 is a little under 504): only then are the 37,322 images
+    split into 26,102, 5,620 and 5,600.
 
     >>> awa2_split(1046)
     Shares(train=732, validation=157, test=157)
@@ -249,7 +247,7 @@ def awa2_split(images: int) -> Shares:
 
 
 def _read_table(path: Path) -> dict[str, str]:
-    """Read lines of a number and a value."""
+    """Read lines that hold a number and a value."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:

@@ -1,6 +1,4 @@
-"""The data sets: publisher, licence and files of each, and where each is looked for on this
-machine.
-"""
+"""The data sets: publisher, licence and files of each, and its place on this machine."""
 
 from __future__ import annotations
 
@@ -11,24 +9,24 @@ from pathlib import Path
 
 from mdmt.errors import Mistake
 
-SUBSTITUTE = "SUBSTITUTE.txt"  # in a folder whose images are not the published ones; it says so
+SUBSTITUTE = "SUBSTITUTE.txt"  # a note that marks a folder of other images than the published
 
 
 @dataclass(frozen=True)
 class File:
-    """One published file; a checksum that is not known is None."""
+    """One published file; an unknown checksum is None."""
 
     name: str
     urls: tuple[str, ...]  # the publisher's addresses, tried in this order
     size: int
-    exact: bool = True  # whether the size is
+    exact: bool = True  # whether the file has exactly this size
     md5: str | None = None
     sha256: str | None = None
     checksum_source: str = "as published"
 
     @property
     def checksum(self) -> str:
-        """The kind of checksum and who published it, for people."""
+        """The kind and the source of the checksum, in words."""
         if self.md5 is None and self.sha256 is None:
             return "no published checksum known"
         return f"{'md5' if self.md5 else 'sha256'} {self.checksum_source}"
@@ -43,19 +41,19 @@ class DataSet:
     licence: str
     files: tuple[File, ...]
     folders: tuple[str, ...]  # below the data folder, tried in this order; `fetch` writes the first
-    parts: tuple[str, ...]  # what the folder must hold; without an archive, a part may be a .gz
+    parts: tuple[str, ...]  # the folder must hold them; without an archive, a part may be a .gz
     counts: Mapping[str, int]  # of training, validation and test images, and of classes
     archive: bool = True
-    max_bytes: int = 0  # what its archive may unpack to
+    max_bytes: int = 0  # the limit for the unpacked archive
     part_md5: Mapping[str, str] = field(default_factory=dict)  # of the unpacked parts, where known
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where a data set lies: the folder that holds its parts, or the packed archive alone."""
+    """The place of a data set: the folder that holds its parts, or its packed archive."""
 
     folder: Path
-    parts: Mapping[str, Path]  # such as `images.txt`, each with its path; none while packed
+    parts: Mapping[str, Path]  # such as `images.txt`; empty while packed
     archive: Path | None = None  # set while packed
 
 
@@ -85,8 +83,8 @@ SOURCES = {
             "MNIST, handwritten digits",
             "CC BY-SA 3.0, as usually given",
             _idx_files(
-                # the publisher has refused downloads at times; the second address is a well-known
-                # copy, checked alike
+                # The publisher has refused downloads at times; the second address is a well-known
+                # copy. Checksums verify both.
                 (
                     "https://yann.lecun.com/exdb/mnist/",
                     "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -132,7 +130,7 @@ SOURCES = {
                     "bb300cfdad3c16e7a12a480ee83cd310",
                 ),
             ),
-            # the last is where Debian's package dataset-fashion-mnist puts them
+            # Debian's package dataset-fashion-mnist installs the last one.
             ("fashion-mnist", "FashionMNIST/raw", "/usr/share/dataset-fashion-mnist"),
             IDX_PARTS,
             {"train": 60000, "test": 10000, "classes": 10},
@@ -239,14 +237,14 @@ def find(name: str) -> DataSet:
 
 
 def data_folder(option: str | Path | None = None) -> Path:
-    """Return where data sets lie: the option, else $MDMT_DATA, else the user's cache folder."""
+    """The folder of the data sets: the option, else $MDMT_DATA, else the user's cache folder."""
     if chosen := option or os.environ.get("MDMT_DATA"):
         return Path(chosen).expanduser()
     return _user_cache() / "data"
 
 
 def cache_folder() -> Path:
-    """Return where caches are written: $MDMT_CACHE, or `mdmt` in the user's cache folder."""
+    """The folder of the caches: $MDMT_CACHE, or `mdmt` in the user's cache folder."""
     chosen = os.environ.get("MDMT_CACHE")
     return Path(chosen) if chosen else _user_cache()
 
@@ -256,9 +254,10 @@ def _user_cache() -> Path:
 
 
 def locate(name: str, folder: str | Path | None = None) -> Location:
-    """Find a data set on this machine; when it is missing, a Mistake says how to get it.
+    """Find a data set on this machine; if it is missing, a Mistake says how to get it.
 
-    The data folder may also be the data set's own. `fetch.ensure_unpacked` unpacks a lone archive.
+    The data folder may also be the data set's own folder. `fetch.ensure_unpacked` unpacks an
+    archive that is found without its folder.
     """
     source = find(name)
     folder = data_folder(folder)
@@ -272,7 +271,7 @@ def locate(name: str, folder: str | Path | None = None) -> Location:
 
 
 def _find_parts(source: DataSet, place: Path) -> dict[str, Path] | None:
-    """Return the parts of a data set in a folder, or None if one of them is missing."""
+    """The parts of a data set in a folder, or None if one of them is missing."""
     parts = {}
     for part in source.parts:
         names = [part] if source.archive else [part, f"{part}.gz"]
@@ -295,6 +294,6 @@ def _missing(source: DataSet, folder: Path) -> str:
 
 
 def substitute_note(location: Location) -> str | None:
-    """Return what a folder of substitute images says about itself; None for any other folder."""
+    """The note in a folder of substitute images; None for any other folder."""
     note = location.folder / SUBSTITUTE
     return " ".join(note.read_text(errors="replace").split()) if note.is_file() else None

@@ -1,6 +1,4 @@
-"""Verifying a data set on this machine: its structure and, separately, whether its bytes are the
-published ones.
-"""
+"""Verifying a data set: its structure, and separately whether its bytes are the published ones."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ Verdict = Literal["published", "differ", "not compared"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Whether the bytes are the published ones, and how that is known."""
+    """Whether the bytes are the published ones, and the reason for that verdict."""
 
     verdict: Verdict
     reason: str
@@ -34,7 +32,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Report:
-    """A data set whose structure is right."""
+    """The result for a data set with the right structure."""
 
     name: str
     folder: Path
@@ -43,7 +41,7 @@ class Report:
 
     @property
     def line(self) -> str:
-        """The verdict, for people."""
+        """The verdict in one line."""
         verdict: str = self.comparison.verdict
         if verdict == "published":
             verdict = "are the published ones"
@@ -51,7 +49,7 @@ class Report:
 
 
 def verify(name: str, folder: str | Path | None = None) -> Report:
-    """Verify a data set; a Mistake says that it is missing, or what is wrong with its structure."""
+    """Verify a data set; a Mistake says that it is missing or why its structure is wrong."""
     source = find(name)
     folder = data_folder(folder)
     location = ensure_unpacked(name, folder)
@@ -159,7 +157,7 @@ def _expect_files(paths: Iterable[Path]) -> None:
 
 
 def _range(counts: Iterable[int]) -> str:
-    """The least and the most.
+    """The smallest and the largest count as text.
 
     >>> _range([2, 3, 3]), _range([5, 5])
     ('2 to 3', '5')
@@ -213,7 +211,7 @@ def _compare_with_archive(source: DataSet, folder: Path, archive: Path) -> Compa
 
 
 def _common_size(folder: Path) -> str | None:
-    """The one size that the images have, if they do: published photographs differ in size."""
+    """The size of the images if all have the same; published photographs differ in size."""
     from PIL import Image
 
     sizes = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from torch import Tensor, nn
 import mdmt.backbones as backbones
 from mdmt.backbones import Backbone
 from mdmt.benchmarks.registry import Benchmark
+from mdmt.benchmarks.splits import NetworkSpec
 from mdmt.errors import Mistake
 from mdmt.runs.config import RunConfig
 from mdmt.system.own_code import is_own, load
 
 CONVOLUTIONAL = ("reduced_resnet18", "resnet18")  # they take images of any size
+Arguments = Mapping[str, str | int]  # of a network, as --backbone gives them
+StateDict = dict[str, Any]  # tensors by name; a foreign file may hold other values
 TORCHVISION_EPS = 1e-5  # of its batch norms
 
 
@@ -32,8 +36,8 @@ def image_size_for(bench: Benchmark, network: str) -> int | None:
 
 
 def backbone_for(
-    bench: Benchmark, asked: tuple[str, dict[str, Any]] | None, weights: str | None
-) -> dict[str, Any]:
+    bench: Benchmark, asked: tuple[str, Arguments] | None, weights: str | None
+) -> NetworkSpec:
     """The spec of the network that --backbone names; module:name is the user's own.
 
     Without --backbone it is the benchmark's, or ResNet-18 if colour images start from --weights.
@@ -67,7 +71,7 @@ def backbone_for(
     }
 
 
-def _own_spec(name: str, arguments: dict[str, Any], weights: str | None) -> dict[str, Any]:
+def _own_spec(name: str, arguments: Arguments, weights: str | None) -> NetworkSpec:
     if weights is not None:
         raise Mistake(f"--weights is for our networks: load them in {name}")
     for key, value in arguments.items():
@@ -105,7 +109,7 @@ def make_network(config: RunConfig) -> nn.Module:
 # Weights from a file.
 
 
-def read_weights(file: str | Path) -> dict[str, Any]:
+def read_weights(file: str | Path) -> StateDict:
     """Read a state dict that `torch.save` or safetensors wrote."""
     try:
         if str(file).endswith(".safetensors"):
@@ -176,7 +180,7 @@ def load_imagenet(backbone: Backbone, file: str | Path, seed: int) -> None:
             block.norm2.bias.add_(shift)
 
 
-def _shortcut_norm(given: dict[str, Any], name: str, file: str | Path) -> tuple[Tensor, Tensor]:
+def _shortcut_norm(given: StateDict, name: str, file: str | Path) -> tuple[Tensor, Tensor]:
     """The factor and the shift of a torchvision batch norm in evaluation mode."""
     parts: list[Any] = [
         given.get(f"{name}.{part}") for part in ("weight", "bias", "running_mean", "running_var")
