@@ -1,11 +1,11 @@
-"""What each setting of the preset `best` is worth, on held-out tasks.
+"""The gain of each setting of the preset `best`, on held-out tasks.
 
     python bench/ablation.py --data DIR --out runs/ablation
 
-Learns, on seeds that no run is measured on, the published settings of MDMT-R, each setting of
-`best` added to them, `best`, and each taken away from it. Finished runs in --out are read, so a
-command that was interrupted goes on where it was. What it writes also has every other trial on
-held-out tasks that lies in --out: what was tried and is not part of the preset.
+Runs MDMT-R with the published settings, with each setting of `best` added to them, with `best`,
+and with `best` less each setting, on seeds that no run is measured on. Finished runs in --out are
+read, so an interrupted command can be run again. The record also has every other trial on held-out
+tasks in --out: settings that were tried and are not part of the preset.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mdmt.system.files import write_json
 ABLATION = Path(__file__).parents[1] / "results" / "ablation.json"
 SEEDS = range(2001, 2003)  # runs are measured from 1234 on
 SHOWN = [metric for metric in METRICS if metric.name != "A_free"]
-CHOICE = {  # how it was made
+CHOICE = {  # how the settings were chosen
     "permuted-mnist": (
         "Three tasks forget little, so the learning rate was settled on six permutations that no"
         " run is\nmeasured on (18 to 23 of seed 2001, one trial each with a working copy,"
@@ -46,12 +46,13 @@ TRIED = [
     ),
     "commit were made with a working copy.",
 ]
-GONE = "memory_weight"  # a setting of a working copy
+GONE = "memory_weight"  # a setting that no release has
 NOT_KEPT = (
     f"`{GONE}` weighed the margin loss of kept examples, `distillation` the distillation: one"
     " seed\nshowed no gain worth a setting."
 )
-Settings = dict[str, Any]  # those that differ from the published ones
+Settings = dict[str, Any]  # the settings that differ from the published ones
+Trial = dict[str, Any]  # an entry of `trials`, as the record holds it
 
 
 def variants_of(best: Settings) -> list[Settings]:
@@ -76,9 +77,7 @@ def changes(config: RunConfig, published: RunConfig) -> Settings:
 
 
 def trials(out: str, benchmark: str) -> list[dict[str, Any]]:
-    """Every finished run of MDMT-R on the held-out tasks, those that differ in the seed alone
-    together; most accurate first.
-    """
+    """The finished trials of MDMT-R on held-out tasks, with all their seeds; best first."""
     published = resolve(benchmark, HAS_BEST, cross_validation=True, take_fingerprint=False)
     groups: dict[tuple[int, str], list[tuple[RunConfig, dict[str, Any]]]] = {}
     for folder in find_runs(Path(out)):
@@ -107,16 +106,14 @@ def trials(out: str, benchmark: str) -> list[dict[str, Any]]:
     )
 
 
-def find(
-    rows: list[dict[str, Any]], settings: Settings, subset: int | None = None
-) -> dict[str, Any] | None:
+def find(rows: list[Trial], settings: Settings, subset: int | None = None) -> Trial | None:
     """The trial of these settings."""
     return next(
         (row for row in rows if row["settings"] == settings and row["subset"] == subset), None
     )
 
 
-def accuracy(row: dict[str, Any] | None) -> str:
+def accuracy(row: Trial | None) -> str:
     """
     >>> accuracy({"A_T": {"mean": 0.9, "std": 0.01, "runs": [0.89, 0.91]}}), accuracy(None)
     ('90.00 ± 1.00', '')
@@ -128,8 +125,8 @@ def accuracy(row: dict[str, Any] | None) -> str:
     return A_T.text(cell["mean"]) + spread
 
 
-def less(row: dict[str, Any] | None, other: dict[str, Any] | None) -> str:
-    """How much more accurate a trial is than another, over the seeds that both have."""
+def less(row: Trial | None, other: Trial | None) -> str:
+    """The difference in accuracy between two trials, over the seeds that both have."""
     if row is None or other is None:
         return ""
     ours, theirs = (
@@ -144,7 +141,7 @@ def words(settings: Settings) -> str:
 
 
 def worth_table(content: dict[str, Any]) -> list[list[str]]:
-    """What each setting of the preset is worth: alone, and beside the others."""
+    """The gain of each setting of the preset: alone, and together with the others."""
     rows, best = content["trials"], content["best"]
     lines = [["setting", "added to `published`", "difference", "taken from `best`", "difference"]]
     lines.append(["none", accuracy(find(rows, {})), "", accuracy(find(rows, best)), ""])
@@ -157,9 +154,7 @@ def worth_table(content: dict[str, Any]) -> list[list[str]]:
 
 
 def other_trials(content: dict[str, Any]) -> list[list[str]]:
-    """All else that was tried on the held-out tasks, beside the published settings on the same
-    examples.
-    """
+    """All other trials on the held-out tasks, compared with the published settings."""
     rows = content["trials"]
     known = [repr(sorted(settings.items())) for settings in variants_of(content["best"])]
     lines = [["settings", "examples of a task", "seeds", "accuracy (%)", "difference", "commit"]]

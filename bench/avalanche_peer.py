@@ -1,9 +1,8 @@
-"""Steps of Avalanche, in its own environment (`make bench-peers`): a request and an answer per
-line.
+"""Steps of Avalanche in its own environment (`make bench-peers`): one request per line of stdin.
 
 The network, batch size, memory and data are ours. With `pixels`, a transform turns uint8 inputs
-into floats sample by sample, as Avalanche's own benchmarks do. With `floats`, the inputs are floats
-already: that spares Avalanche the conversion that we do, and takes four times the memory. The clock
+into floats sample by sample, as Avalanche's own benchmarks do. With `floats`, the inputs already
+are floats: Avalanche then skips the conversion that we do, at four times the memory. The clock
 covers the time between the ends of two iterations of a running `train`, without its start, end and
 evaluation.
 """
@@ -19,7 +18,7 @@ BEGIN = time.perf_counter()
 import torch  # noqa: E402
 
 TORCH = time.perf_counter() - BEGIN
-# A torchvision built for CUDA cannot define them beside this torch.
+# A torchvision built for CUDA cannot define its operators with this torch.
 SCHEMAS = torch.library.Library("torchvision", "DEF")
 for name in ("nms", "qnms"):
     SCHEMAS.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
@@ -35,7 +34,7 @@ BATCH, STEPS, STORED = 10, 30, 500
 
 
 class Stopwatch(SupervisedPlugin):
-    """The moments at which iterations end."""
+    """Records the time at the end of each iteration."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +49,7 @@ def as_floats(x: torch.Tensor) -> torch.Tensor:
 
 
 class Running:
-    """A strategy that has learned two experiences and goes on with more of them."""
+    """A strategy that has learned two experiences and continues with more."""
 
     def __init__(self, method: str, drawn: int, data: str) -> None:
         torch.manual_seed(0)

@@ -1,10 +1,9 @@
-"""The same mathematics by hand: a plain torch loop for each method, and the floor, its products
-alone.
+"""A plain torch loop for each method, and the floor: its matrix products alone.
 
-What a person writes who wants one method on one network and nothing else: no flat vector, no check,
-no log, no lock. Inputs are read by index from uint8, old examples are drawn from the memory with
-`randint`. Nothing is written to a memory: in the middle of a task a step of ours does not either,
-where what it would write is overwritten before the task ends.
+This is the code for one method on one network and nothing else: no flat vector, no check, no log,
+no lock. Inputs are read by index from uint8, and old examples are drawn from the memory with
+`randint`. Nothing is written to the memory; our own steps write nothing either in the middle of a
+task if a later step would overwrite it.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ class Loop:
         self.optimiser.step()
 
     def gem(self) -> None:
-        """`past` tasks, of each of which the memory holds `drawn` examples."""
+        """GEM with `past` tasks, each with `drawn` examples in the memory."""
         rows = []
         for t in range(self.past):
             at = slice(t * self.drawn, (t + 1) * self.drawn)
@@ -121,7 +120,7 @@ class Loop:
         self.optimiser.step()
 
     def mdmt_r(self) -> None:
-        """Both batches in one pass, each sample weighted by one over the size of its own."""
+        """MDMT-R with both batches in one pass; a sample weighs one over the size of its batch."""
         old_x, old_y, stored = self.old()
         x, y = self.new()
         self.optimiser.zero_grad()
@@ -169,9 +168,7 @@ class Loop:
 
 
 def mlp_products(*samples: int, backward: bool = True) -> Step:
-    """The matrix products of forward and backward passes of so many samples each, into memory that
-    is there already.
-    """
+    """The matrix products of passes with these numbers of samples, into existing tensors."""
     weights = [torch.rand(256, 784), torch.rand(256, 256), torch.rand(10, 256)]
     passes = []
     for n in samples:
@@ -205,7 +202,7 @@ def mlp_products(*samples: int, backward: bool = True) -> Step:
 
 
 class BareBlock(nn.Module):
-    """A block of the reduced ResNet-18, of torch's own layers."""
+    """A block of the reduced ResNet-18 made of torch's own layers."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""Time from a stream's files to the first step, and the memory it takes to decode many images.
+"""The time from a stream's files to the first step, and the memory for decoding many images.
 
     python bench/data.py [--data DIR] [--images 100000]
 
-The first needs MNIST and CIFAR-100 in DIR (or $MDMT_DATA); each is measured in a process of its
-own, the second time.
+The first part needs MNIST and CIFAR-100 in DIR (or $MDMT_DATA). Each measurement has a process of
+its own, and its second run counts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""How the time of a step and the memory grow with tasks, stored examples and classes; each against
-the smallest.
-"""
+"""Growth of step time and memory with tasks, stored examples and classes, as ratios."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ def tasks() -> list[Row]:
 
 
 def stored() -> list[Row]:
-    """Choosing 256 of so many examples of 784 bytes, drawing them, and a step of ER that does, 10 +
-    256.
-    """
+    """Choosing 256 of many stored examples, reading them, and a step of ER with them."""
     memories = {count: full_memory(count) for count in (10**3, 10**4, 10**5, 10**6)}
     sizes = {count: sum(memory.bytes.values()) / 1e6 for count, memory in memories.items()}
     runs = {}
@@ -87,7 +83,7 @@ def stored() -> list[Row]:
 
 
 def full_memory(count: int) -> Reservoir:
-    """So many examples, in the middle of a stream in which few new ones enter."""
+    """A reservoir in the middle of a long stream, when few new examples enter."""
     memory = Reservoir(count)
     memory.seed(1)
     inputs = torch.randint(0, 256, (1000, 784), dtype=torch.uint8).repeat(count // 1000, 1)
@@ -103,7 +99,7 @@ def full_memory(count: int) -> Reservoir:
 
 
 def classes() -> list[Row]:
-    """MDMT-R, 10 + 100, with so many classes in one head."""
+    """MDMT-R, 10 + 100, with many classes in one head."""
     runs = {
         n: Running(mdmt.MDMTR(reference_batch=100), learned=1, stored=max(n, 500), classes=n)
         for n in (10, 100, 1000, 10_000)

@@ -1,6 +1,4 @@
-"""Memory of a comparison: the peak of all its processes, for 2 methods and for 12, beside that of
-one run alone.
-"""
+"""Peak memory of a comparison of 2 and of 12 methods, with all its processes, and of one run."""
 
 import subprocess
 import sys
@@ -12,24 +10,24 @@ ALONE = ("van", "gem", "mdmt-r")
 WORKERS = 2
 
 
-def held(pid: int) -> int:
-    """Bytes of a process and all that it started; what several share counts once (PSS)."""
+def memory_of(pid: int) -> int:
+    """Bytes of a process and its children; shared pages count once (PSS)."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except (FileNotFoundError, ProcessLookupError):
         return 0
     own = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
-    return own + sum(held(int(child)) for child in children)
+    return own + sum(memory_of(int(child)) for child in children)
 
 
 def peak(*arguments: str) -> int:
-    """The highest memory of a command, looked at every 50 ms."""
+    """The peak memory of a command, sampled every 50 ms."""
     command = [sys.executable, "-m", "mdmt", *arguments, "--tasks", "2", "--quiet", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     highest = 0
     while process.poll() is None:
-        highest = max(highest, held(process.pid))
+        highest = max(highest, memory_of(process.pid))
         time.sleep(0.05)
     assert process.returncode == 0
     return highest

@@ -1,6 +1,4 @@
-"""Steps of ours, through `Learner.step`, in the middle of a long task with a memory that is
-full.
-"""
+"""Our steps, through `Learner.step`, in the middle of a long task with a full memory."""
 
 from __future__ import annotations
 
@@ -14,16 +12,14 @@ from mdmt.learner import Learner
 from mdmt.memory import Memory, Reservoir, Ring
 from mdmt.tasks import Batch, Task
 
-LONG = (
-    20_000  # examples of the task being learned: most of them will not be in the memory at its end
-)
+LONG = 20_000  # examples of the task being learned: most are not in the memory at its end
 BATCH = 10
 
 
 def examples(
     count: int, shape: tuple[int, ...], classes: int, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Made-up inputs, a fifth of whose numbers are not 0, as of digits; and labels."""
+    """Random inputs of which a fifth is not 0, as in digits, with labels."""
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randint(0, 256, (count, *shape), dtype=torch.uint8, generator=generator)
     keep = torch.rand(inputs.shape, generator=generator) < 0.2
@@ -50,7 +46,7 @@ class Running:
         length: int = LONG,
         **more: object,
     ) -> None:
-        """So many tasks are over; the memory holds `stored` examples of all of them together."""
+        """`learned` tasks are over; the memory holds `stored` examples of all of them together."""
         memory: Memory = (
             Reservoir(stored)
             if method.policy == "Reservoir"
@@ -76,9 +72,7 @@ class Running:
         self.learner.step_in_task += 1
 
     def _fill(self, past: Task) -> None:
-        """Take up a task, show it to the memory, and lay it down, with two steps of learning
-        alone.
-        """
+        """Open a task, fill the memory from it, and close it, with only two steps of learning."""
         learner = self.learner
         learner._open(past, ())
         learner.task = past

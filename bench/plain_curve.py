@@ -1,12 +1,10 @@
-"""LCA_10 of fine-tuning on Permuted MNIST by torch and numpy alone: is a difference in it one of
-our learner?
+"""LCA_10 of fine-tuning on Permuted MNIST with torch and numpy only, to check our learner's.
 
-    python bench/plain_curve.py DATA [SEED ...]    # DATA has the folder mnist; a minute or two a
-    seed
+    python bench/plain_curve.py DATA [SEED ...]  # DATA has the folder mnist; 1 to 2 minutes a seed
 
-Pixels, the order of the examples and the memoryless steps are those of the programs behind the
-published numbers: one legacy generator of numpy a run, for the 17 permutations and then for each
-task's order. The weights are torch's.
+Pixels, the order of the examples and the steps without memory are those of the programs behind the
+published numbers: one legacy generator of numpy per run, for the 17 permutations and then for the
+order of each task. The first weights are torch's.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ def scores(weights: list[Tensor], images: Tensor) -> Tensor:
 def learn(
     weights: list[Tensor], train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]
 ) -> list[float]:
-    """One pass over the examples as they lie; the accuracy after 0 to 10 mini-batches."""
+    """Learn one pass over the examples; return the accuracy after 0 to 10 mini-batches."""
     curve = []
     images, labels = train
     for step in range(len(labels) // BATCH):

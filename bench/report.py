@@ -1,8 +1,7 @@
-"""The report of 60 runs, 12 methods x 5 seeds of 17 tasks: time with and without t-SNE in its
-cache, and the page's size.
+"""The report of 60 runs (12 methods, 5 seeds, 17 tasks): time with and without cached t-SNE, size.
 
-The runs are written by hand with random numbers; features have the 256 numbers and the 100 examples
-that real runs keep.
+The runs are made of random numbers, with features of 256 numbers for 100 examples, as real runs
+have.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """The results that the README shows: measured runs beside the published values.
 
-    python bench/results.py collect RUNS     # finished runs into results/, without weights and data
-    python bench/results.py write            # RESULTS.md, the README's tables, docs/results.html,
-    from results/ alone
+    python bench/results.py collect RUNS     # copy finished runs to results/
+    python bench/results.py write            # make RESULTS.md, the README's tables and the page
 
-A run in results/ is its `config.json`, its `record.json`, a thinned `steps.csv` and, of the methods
-and the seed that Fig. 3, 5 and 6 show, some of the `snapshots.safetensors`. What was found where a
-value lies below the published one is written by hand in results/notes.json, by benchmark and row,
-or metric of all rows.
+`collect` leaves out weights and data: a run in results/ is its `config.json`, its `record.json`, a
+thinned `steps.csv` and, for one seed of the methods in Fig. 3, 5 and 6, some of its
+`snapshots.safetensors`. `write` reads results/ only. The notes in results/notes.json are written by
+hand: they explain values below the published ones, by benchmark and by row or metric.
 """
 
 from __future__ import annotations
@@ -42,42 +41,51 @@ NOTES = "notes.json"
 PAGE = ROOT / "docs" / "results.html"
 STEPS_OF_A_TASK = 25
 DRAWN = ("a-gem", "mega", "mdmt-r")  # the methods of Fig. 5 and 6
-SEED = 1234  # the run of theirs that is drawn
-MARKS = {  # what stands between them in the README is made here
+SEED = 1234  # the run that these figures show
+MARKS = {  # the tables between them are written into the README
     name: (f"<!-- {name}: made by `make results` -->", f"<!-- end of {name} -->")
     for name in ("digits", "results")
 }
 DIGITS = "permuted-digits"
 SHOWN = [metric for metric in METRICS if metric.name != "A_free"]
 OTHERS = [metric for metric in SHOWN if metric is not A_T]
-DIGIT = {
-    "A_T": 0.0001,
-    "F_T": 0.01,
-    "LCA_10": 0.001,
-    "LTR": 0.001,
-}  # the last one that the paper prints
+LAST_DIGIT = {"A_T": 0.0001, "F_T": 0.01, "LCA_10": 0.001, "LTR": 0.001}  # that the paper prints
 BEST = "preset=best"
+RESULTS_INTRO = """# Results
+
+Results of this program beside those that the paper published. `make results` writes this file from
+the records in `results/`; do not edit it. `band` says where our mean lies: inside the published
+mean ± standard deviation (or within the last printed digit), above, or below. Seconds are the mean
+learning time of a run. `mdmt rerun results/BENCHMARK/METHOD/HASH/SEED` repeats a run and says
+whether it is bit-identical; get the data with `mdmt data fetch`, or give `--data DIR`. The figures
+of these runs are in [docs/results.html](docs/results.html).
+"""
+README_INTRO = """\
+The paper's benchmarks with the full protocol, beside the published values (`band`: inside the
+published mean ± standard deviation, above, or below). [RESULTS.md](RESULTS.md) has the other
+metrics, the reasons for differences as far as we know them, and the run behind each number. To
+repeat a row: `mdmt data fetch mnist`, then `mdmt run permuted-mnist --method mdmt-r --seeds 3`."""
 
 
 def collect(runs: Path, results: Path) -> int:
-    """Copy what finished runs measured; how many they were."""
+    """Copy the measurements of finished runs and return the number of runs."""
     done = 0
     for folder in find_runs(runs):
         if folder.state.kind != "finished" or folder.config.cross_validation:
             continue
         place = results / folder.path.relative_to(runs)
         place.mkdir(parents=True, exist_ok=True)
-        # No folder of the machine that did it.
+        # The path of the data on this machine is nobody else's business.
         write_json(place / CONFIG, {**folder.config.to_json(), "data": None})
         shutil.copyfile(folder.path / RECORD, place / RECORD)
-        write_file(place / STEPS, steps_as_csv(thinned(folder.steps)).encode())
+        write_file(place / STEPS, steps_as_csv(thin(folder.steps)).encode())
         if folder.config.method in DRAWN and folder.config.seed == SEED:
-            write_file(place / SNAPSHOTS, save(drawn(folder.snapshots)))
+            write_file(place / SNAPSHOTS, save(shown_snapshots(folder.snapshots)))
         done += 1
     return done
 
 
-def thinned(steps: list[Step]) -> list[Step]:
+def thin(steps: list[Step]) -> list[Step]:
     """At most 25 steps of each task, evenly spaced, with its last step among them.
 
     `mdmt rerun` compares the loss and gradient of these steps bit for bit, so a difference is found
@@ -91,8 +99,8 @@ def thinned(steps: list[Step]) -> list[Step]:
     return [[*step, round(seconds, 3), float(f"{norm:.5g}")] for *step, seconds, norm in kept]
 
 
-def drawn(snapshots: Snapshots) -> Snapshots:
-    """Those of the first, the middle and the last task, after these tasks."""
+def shown_snapshots(snapshots: Snapshots) -> Snapshots:
+    """The snapshots of the first, middle and last task, taken after these tasks."""
     tasks = snapshot_tasks(snapshots)
     return {
         name: value
@@ -105,7 +113,7 @@ def drawn(snapshots: Snapshots) -> Snapshots:
 
 
 def value(metric: Metric, cell: Spread | dict[str, Any] | None) -> str:
-    """A number with its spread, where it has one."""
+    """A number with its standard deviation, if it has one."""
     if cell is None:
         return ""
     several = cell["std"] is not None and len(cell.get("runs", (0, 0))) > 1
@@ -114,10 +122,9 @@ def value(metric: Metric, cell: Spread | dict[str, Any] | None) -> str:
 
 
 def beside(row: Row, metric: Metric) -> list[str]:
-    """Our number, the published one, and where ours lies: inside its standard deviation, above, or
-    below.
+    """Our value, the published one, and the band: inside its standard deviation, above or below.
 
-    The paper cut some numbers off and rounded others: a difference in its last digit is none.
+    The paper truncated some numbers and rounded others, so its last digit may differ by one.
     """
     ours = row.metrics[metric.name]
     theirs = (row.published or {}).get(metric.name)
@@ -125,7 +132,7 @@ def beside(row: Row, metric: Metric) -> list[str]:
     if ours is None or theirs is None:
         return [*texts, ""]
     gap = ours["mean"] - theirs["mean"]
-    if abs(gap) <= max(theirs["std"] or 0.0, DIGIT[metric.name]):
+    if abs(gap) <= max(theirs["std"] or 0.0, LAST_DIGIT[metric.name]):
         return [*texts, "inside"]
     return [*texts, "above" if gap > 0 else "below"]
 
@@ -148,7 +155,7 @@ def seeds_of(row: Row) -> str:
 
 
 def protocol(row: Row) -> str:
-    """Whether the published protocol was followed, or what is less."""
+    """`full`, or how the runs are reduced against the published protocol."""
     if not row.reduced:
         return "full"
     parts = (f"{key.replace('_', ' ')} {content}" for key, content in row.reduced.items())
@@ -156,7 +163,7 @@ def protocol(row: Row) -> str:
 
 
 def origin(entry: Entry, key: str) -> str:
-    """The commits or the processors of a row's runs."""
+    """One of the recorded versions of a row's runs, such as their commits or processors."""
     versions = [run.record["versions"] for run in entry.runs]
     return ", ".join(dict.fromkeys(str(version.get(key, "unknown")) for version in versions))
 
@@ -165,7 +172,7 @@ def origin(entry: Entry, key: str) -> str:
 
 
 def accuracy_table(study: Study) -> list[str]:
-    """A_T beside the published one, and all that is to be known of the runs."""
+    """A_T beside the published one, and the facts about the runs."""
     columns = ["method", A_T.heading, "published", "band", "difference"]
     columns += ["seeds", "head", "protocol", "seconds", "processor", "commit"]
     lines = []
@@ -191,7 +198,7 @@ def others_table(study: Study) -> list[str]:
 
 
 def plain_table(study: Study) -> list[str]:
-    """All metrics, where nothing is published."""
+    """All metrics, for a benchmark without published values."""
     columns = [
         "method",
         *(metric.heading for metric in SHOWN),
@@ -215,14 +222,15 @@ def plain_table(study: Study) -> list[str]:
 
 
 def about_best(study: Study, row: Row) -> str:
-    """What the published rows have that a row of the preset `best` is to be seen beside."""
+    """The published values to compare a row of the preset `best` with."""
     if BEST not in row.label or row.reduced:
         return ""
     beside_it = [(name, published(study.benchmark, name)) for name in (row.method, "joint")]
     texts = [
-        f"{A_T.text(cells[A_T.name]['mean'])} of `{name}`" for name, cells in beside_it if cells
+        f"{A_T.text(cells[A_T.name]['mean'])} for `{name}`" for name, cells in beside_it if cells
     ]
-    return f"settings of ours, chosen on held-out tasks; published are {' and '.join(texts)}."
+    values = " and ".join(texts)
+    return f"our own settings, chosen on held-out tasks; the published values are {values}."
 
 
 def part_of_page(study: Study, notes: dict[str, str]) -> list[str]:
@@ -247,32 +255,8 @@ def part_of_page(study: Study, notes: dict[str, str]) -> list[str]:
 def results_page(
     studies: list[Study], notes: dict[str, dict[str, str]], best: dict[str, Any]
 ) -> str:
-    """RESULTS.md."""
-    lines = [
-        "# Results",
-        "",
-        (
-            "Measured with this program, beside what the paper published; made by `make results`"
-            " from the records"
-        ),
-        (
-            "in `results/`, never by hand. `band` says where our mean lies: inside the published"
-            " mean and standard"
-        ),
-        (
-            "deviation (or within the last digit that is printed), above, or below. Seconds are"
-            " those of learning, mean"
-        ),
-        (
-            "of a run. `mdmt rerun results/BENCHMARK/METHOD/HASH/SEED` does a run again and says"
-            " whether it has the same"
-        ),
-        (
-            "bits (data from `mdmt data fetch`, or `--data DIR`). The figures of these runs:"
-            " [docs/results.html](docs/results.html)."
-        ),
-        "",
-    ]
+    """The text of RESULTS.md."""
+    lines = [RESULTS_INTRO]
     for study in studies:
         lines += part_of_page(study, notes.get(f"{study.benchmark}, {study.heads}", {}))
     lines += ablation_page(best) if best else []
@@ -280,7 +264,7 @@ def results_page(
 
 
 def readme_table(studies: list[Study]) -> str:
-    """What the README shows of the published benchmarks; nothing before the first such run."""
+    """The README's table of the published benchmarks; empty before the first such run."""
     lines = []
     for study in studies:
         for row in study.rows:
@@ -305,30 +289,14 @@ def readme_table(studies: list[Study]) -> str:
         "difference",
         "seeds",
     ]
-    intro = [
-        (
-            "The paper's benchmarks, by the full protocol, beside what the paper published (`band`:"
-            " inside the published"
-        ),
-        (
-            "mean and standard deviation, above, or below). [RESULTS.md](RESULTS.md) has the other"
-            " metrics, what was found"
-        ),
-        (
-            "where ours differ, and the run behind each number. `mdmt run permuted-mnist --method"
-            " mdmt-r --seeds 3` does a row,"
-        ),
-        "`mdmt data fetch mnist` before it.",
-        "",
-    ]
+    intro = README_INTRO
     if any(BEST in cells[2] for cells in lines):
-        intro[3] += f" `mdmt-r[{BEST}]` has settings of ours, of which nothing is published."
-    return "\n".join([*intro, *table(columns, *lines)])
+        intro += f"\n`mdmt-r[{BEST}]` has our own settings, for which nothing is published."
+    return "\n".join([intro, "", *table(columns, *lines)])
 
 
 def digits_table(studies: list[Study]) -> str:
-    """All methods on the embedded digits, with what they cost."""
-    # One head for all tasks: A_free is A_T.
+    """All methods on the embedded digits, with their cost."""
     (study,) = [study for study in studies if study.benchmark == DIGITS]
     columns = ["method", "kind", *(metric.heading for metric in SHOWN), "seconds", "memory (MB)"]
     lines = []
@@ -349,21 +317,18 @@ def digits_table(studies: list[Study]) -> str:
 
 
 def with_table(text: str, name: str, content: str) -> str:
-    """A text with the table between its two marks."""
+    """Put a table between its two marks in a text."""
     first, last = MARKS[name]
     before, begin, rest = text.partition(first)
     _, end, after = rest.partition(last)
     if not begin or not end:
         raise SystemExit(f"README.md has no {first} and {last}")
-    return (
-        f"{before}{first}\n\n{content}\n\n{last}{after}"
-        if content
-        else f"{before}{first}\n{last}{after}"
-    )
+    inside = f"\n\n{content}\n\n" if content else "\n"
+    return f"{before}{first}{inside}{last}{after}"
 
 
 def read_results(results: Path) -> list[Study]:
-    """The studies in the order of the paper's benchmarks; those that it does not have last."""
+    """The studies in the order of the paper's benchmarks, followed by all others."""
     studies, unusable = read_studies(find_runs(results))
     if unusable:
         raise SystemExit("\n".join(f"{run.path}: {run.reason}" for run in unusable))
@@ -371,8 +336,8 @@ def read_results(results: Path) -> list[Study]:
     return sorted(studies, key=lambda study: (order.index(study.benchmark), len(study.reduced)))
 
 
-def made(results: Path, readme: str) -> dict[str, str]:
-    """The texts that `write` writes, by name."""
+def make_texts(results: Path, readme: str) -> dict[str, str]:
+    """The texts of RESULTS.md and README.md, by name."""
     studies = read_results(results)
     notes, best = (
         read_json(path) if path.is_file() else {}
@@ -385,14 +350,14 @@ def made(results: Path, readme: str) -> dict[str, str]:
         for label in (*shown, *(row.label for row in study.rows))
     }
     if unknown := {(key, label) for key, own in notes.items() for label in own} - rows:
-        raise SystemExit(f"{NOTES} has a note on what is not there: {': '.join(min(unknown))}")
+        raise SystemExit(f"{NOTES} has a note for a row that is missing: {': '.join(min(unknown))}")
     readme = with_table(readme, "digits", digits_table(studies))
     readme = with_table(readme, "results", readme_table(studies))
     return {"RESULTS.md": results_page(studies, notes, best), "README.md": readme}
 
 
 def report(results: Path) -> str:
-    """The page with the figures; it names runs as they lie in the project."""
+    """The page with the figures; it names runs by their path in the project."""
     with chdir(results.parent):
         place = Path(results.name)
         return render(figures_of(read_results(place), place / ".tsne"), [], where=results.name)
@@ -409,7 +374,7 @@ def main(arguments: list[str]) -> None:
     if options.command == "collect":
         print(f"{collect(options.runs, RESULTS)} runs in {RESULTS}")
         return
-    for name, text in made(RESULTS, (ROOT / "README.md").read_text()).items():
+    for name, text in make_texts(RESULTS, (ROOT / "README.md").read_text()).items():
         write_file(ROOT / name, text.encode())
         print(ROOT / name)
     write_file(PAGE, report(RESULTS).encode())

@@ -1,7 +1,7 @@
-"""Many runs: two local workers against one, and what a Ray cluster of this machine adds to a run.
+"""Many runs: two local workers against one, and the overhead of a Ray cluster on this machine.
 
-The wall clock counts here, so other work on the machine shows. All take turns, and the fastest of
-each counts.
+Times are those of the wall clock, so other work on the machine shows. The contestants take turns,
+and the fastest time of each counts.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ ONE, TWO, RAY = "1 worker", "2 workers", "2 nodes of Ray, a core each"
 
 
 def configs() -> list[RunConfig]:
-    """So many runs of a second or two."""
+    """The runs, of a second or two each."""
     first = resolve("permuted-digits", "er", tasks=2)
     return [replace(first, seed=seed) for seed in range(RUNS)]
 
 
 def seconds_for(make_workers: Callable[[str], Workers]) -> float:
-    """From the first run handed out to the last that is over."""
+    """Seconds from the start of the first run to the end of the last."""
     with tempfile.TemporaryDirectory() as out:
         workers = make_workers(out)
         begin = time.perf_counter()

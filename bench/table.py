@@ -1,4 +1,4 @@
-"""The results as tables of markdown, put between two marks of docs/performance.md."""
+"""The results as Markdown tables, written between two marks of docs/performance.md."""
 
 from __future__ import annotations
 

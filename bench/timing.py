@@ -1,9 +1,8 @@
-"""Timing in turns: contestants take short blocks one after the other, many times over, so that a
-busy machine slows all alike.
+"""Timing in turns: contestants alternate in short blocks, so a busy machine slows all of them.
 
-A ratio is the median over the rounds of the quotient of two blocks that were timed side by side.
-Steps are timed on the clock of the process, which stands still while another one has the core: with
-one thread and nothing to wait for, it is the time on an idle machine.
+A ratio is the median, over all rounds, of the quotient of two blocks that were timed side by side.
+Steps are timed with the clock of the process, which stops while another process has the core: with
+one thread that never waits, this is the time on an idle machine.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 Step = Callable[[], Any]
-Block = Callable[[], float]  # does some steps, and gives the seconds of one
+Block = Callable[[], float]  # does some steps and returns the seconds of one
 
 BLOCK_SECONDS = 0.02
 ROUNDS = 25
-SECONDS = 4.0  # all rounds of one race, at most
+SECONDS = 4.0  # the limit for all rounds of a race
 
 
 def block_of(step: Step) -> Block:
-    """As many steps as fill a block; the first ones warm up and are not timed."""
+    """A block with as many steps as fit; the first steps warm up and are not timed."""
     step()
     start = time.perf_counter()
     step()
@@ -41,9 +40,7 @@ def block_of(step: Step) -> Block:
 
 
 class Peer:
-    """Another library in a process of its own: a line asks for a block of a method's steps, a line
-    answers.
-    """
+    """Another library in its own process: each line of input asks for a block of steps."""
 
     def __init__(self, python: Path, script: Path) -> None:
         self.process = subprocess.Popen(
@@ -71,9 +68,7 @@ class Peer:
 def race(
     blocks: dict[str, Block], rounds: int = ROUNDS, seconds: float = SECONDS
 ) -> dict[str, list[float]]:
-    """Seconds of a step of each contestant, round by round; fewer rounds where steps are long, five
-    at least.
-    """
+    """Seconds of a step of each contestant, by round; slow steps get fewer rounds, at least 5."""
     for block in blocks.values():
         block()
     times: dict[str, list[float]] = {name: [] for name in blocks}

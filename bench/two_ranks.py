@@ -1,11 +1,10 @@
 """A step of MDMT-R on the reduced ResNet-18, 10 + 64, by two ranks and by one process.
 
-Both are timed by the clock on the wall, for ranks wait for each other: the machine should be idle,
-with two cores. What a rank itself computes is measured as well, on the clock of its process, which
-stands still while another has the core.
+Both are timed by the wall clock, since ranks wait for each other: the machine should be idle and
+have two cores. The work of a rank itself is also measured, with the clock of its process, which
+stops while another process has the core.
 
-Started by itself, this file is the two ranks: each line of stdin asks for some steps, a line
-answers.
+Run as a program, this file is the two ranks: each line of stdin asks for some steps.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def running() -> Running:
 
 
 def timed(step: Running) -> list[float]:
-    """Seconds of one step, on the wall and of this process."""
+    """Seconds of one step by the wall clock and by the clock of this process."""
     wall = time.perf_counter()
     own = time.process_time()
     for _ in range(STEPS):

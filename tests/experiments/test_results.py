@@ -64,7 +64,7 @@ def measured(tmp_path):
 
 def made(folder):
     marks = "\n\n".join(f"{begin}\nold\n{end}" for begin, end in results.MARKS.values())
-    return results.made(folder, f"# Title\n\n{marks}\n\nrest\n")
+    return results.make_texts(folder, f"# Title\n\n{marks}\n\nrest\n")
 
 
 def test_each_row_stands_beside_what_was_published(measured):
@@ -105,7 +105,7 @@ def test_a_note_on_no_row_stops_it(measured):
     (measured / "notes.json").write_text('{"permuted-mnist, shared": {"ewc": "not measured"}}')
     with pytest.raises(
         SystemExit,
-        match=r"notes\.json has a note on what is not there: permuted-mnist, shared: ewc",
+        match=r"notes\.json has a note for a row that is missing: permuted-mnist, shared: ewc",
     ):
         made(measured)
 
@@ -128,12 +128,14 @@ def test_the_preset_best_is_shown_though_nothing_is_published_of_it(measured, tm
     results.collect(tmp_path / "best", measured)
     page, readme = made(measured).values()
     assert (
-        "- `mdmt-r[preset=best]`: settings of ours, chosen on held-out tasks; published are 94.33"
-        " of `mdmt-r`" in page
+        "- `mdmt-r[preset=best]`: our own settings, chosen on held-out tasks; the published values"
+        " are 94.33 for `mdmt-r`" in page
     )
-    assert "and 95.30 of `joint`." in page
+    assert "and 95.30 for `joint`." in page
     assert "| permuted-mnist | shared | `mdmt-r[preset=best]` | 95.50 |  |  |  | 1234 |" in readme
-    assert " `mdmt-r[preset=best]` has settings of ours, of which nothing is published.\n" in readme
+    assert (
+        "\n`mdmt-r[preset=best]` has our own settings, for which nothing is published.\n" in readme
+    )
 
 
 def test_a_difference_in_the_last_printed_digit_is_none(measured):
@@ -182,7 +184,7 @@ def test_the_first_seed_of_the_methods_that_are_drawn_keeps_its_features(tmp_pat
         "features.4.4": np.eye(2, 5, dtype=np.float16),
         "labels.4": np.arange(2),
     }
-    assert set(results.drawn(snapshots)) == {
+    assert set(results.shown_snapshots(snapshots)) == {
         "features.0.0",
         "features.0.4",
         "features.4.4",
@@ -210,7 +212,9 @@ def test_a_damaged_record_stops_it(measured):
 
 
 def test_the_files_of_the_repository_are_what_its_records_give():
-    for name, text in results.made(ROOT / "results", (ROOT / "README.md").read_text()).items():
+    for name, text in results.make_texts(
+        ROOT / "results", (ROOT / "README.md").read_text()
+    ).items():
         assert (ROOT / name).read_text() == text, f"{name} differs from results/: make results"
 
 
