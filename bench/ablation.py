@@ -95,7 +95,7 @@ def trials(out: str, benchmark: str) -> list[dict[str, Any]]:
             "settings": changes(runs[0][0], published),
             "subset": runs[0][0].subset,
             "seeds": [config.seed for config, _ in runs],
-            "commits": sorted({record["versions"].get("commit", "none") for _, record in runs}),
+            "commits": sorted({record.versions.get("commit", "none") for _, record in runs}),
         }
         rows.append(
             row

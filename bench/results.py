@@ -18,21 +18,19 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
-from safetensors.numpy import save
-
 from ablation import ABLATION, ablation_page, table
 from mdmt.experiments.presets import PUBLISHED
 from mdmt.methods import METHODS
 from mdmt.metrics import A_T, METRICS, Metric
 from mdmt.published import published
-from mdmt.report.features import snapshot_tasks
 from mdmt.report.figures import figures_of
 from mdmt.report.page import render
 from mdmt.report.study import Entry, Study, read_studies
 from mdmt.runs.folder import CONFIG, RECORD, SNAPSHOTS, STEPS, find_runs
-from mdmt.runs.measurements import Snapshots, Step, steps_as_csv
 from mdmt.runs.paper import NEWER
 from mdmt.runs.rows import Row, Spread
+from mdmt.runs.snapshots import Snapshots
+from mdmt.runs.step_log import StepLog
 from mdmt.system.files import read_json, write_file, write_json
 
 ROOT = Path(__file__).parents[1]
@@ -78,35 +76,35 @@ def collect(runs: Path, results: Path) -> int:
         # The path of the data on this machine is nobody else's business.
         write_json(place / CONFIG, {**folder.config.to_json(), "data": None})
         shutil.copyfile(folder.path / RECORD, place / RECORD)
-        write_file(place / STEPS, steps_as_csv(thin(folder.steps)).encode())
+        write_file(place / STEPS, thin(folder.steps).to_csv().encode())
         if folder.config.method in DRAWN and folder.config.seed == SEED:
-            write_file(place / SNAPSHOTS, save(shown_snapshots(folder.snapshots)))
+            write_file(place / SNAPSHOTS, shown_snapshots(folder.snapshots).to_bytes())
         done += 1
     return done
 
 
-def thin(steps: list[Step]) -> list[Step]:
+def thin(steps: StepLog) -> StepLog:
     """At most 25 steps of each task, evenly spaced, with its last step among them.
 
     `mdmt rerun` compares the loss and gradient of these steps bit for bit, so a difference is found
     within a 25th of a task. Nothing compares time and norm, which are rounded.
     """
-    kept: list[Step] = []
-    for task in dict.fromkeys(step[0] for step in steps):
-        own = [step for step in steps if step[0] == task]
+    kept = StepLog()
+    for task in dict.fromkeys(step.task for step in steps):
+        own = [step for step in steps if step.task == task]
         stride = -(-len(own) // STEPS_OF_A_TASK)
         kept += own[::-1][::stride][::-1]
-    return [[*step, round(seconds, 3), float(f"{norm:.5g}")] for *step, seconds, norm in kept]
+    return StepLog(
+        step._replace(
+            seconds=round(step.seconds, 3), gradient_norm=float(f"{step.gradient_norm:.5g}")
+        )
+        for step in kept
+    )
 
 
 def shown_snapshots(snapshots: Snapshots) -> Snapshots:
     """The snapshots of the first, middle and last task, taken after these tasks."""
-    tasks = snapshot_tasks(snapshots)
-    return {
-        name: value
-        for name, value in snapshots.items()
-        if all(int(number) in tasks for number in name.split(".")[1:])
-    }
+    return snapshots.after(snapshots.tasks)
 
 
 # Cells.
@@ -164,7 +162,7 @@ def protocol(row: Row) -> str:
 
 def origin(entry: Entry, key: str) -> str:
     """One of the recorded versions of a row's runs, such as their commits or processors."""
-    versions = [run.record["versions"] for run in entry.runs]
+    versions = [run.record.versions for run in entry.runs]
     return ", ".join(dict.fromkeys(str(version.get(key, "unknown")) for version in versions))
 
 

@@ -34,7 +34,6 @@ from mdmt.learning.order import indices, needs_two, refuse_single_examples, step
 from mdmt.learning.progress import step_bar
 from mdmt.learning.randomness import Randomness
 from mdmt.learning.recorder import Recorder
-from mdmt.learning.vitals import Vitals
 from mdmt.memory import Memory
 from mdmt.methods import METHODS
 from mdmt.methods.base import Method
@@ -122,8 +121,7 @@ class Learner(Predictor):
         self.epochs = whole_number("epochs", epochs)
         self.heads = Heads(heads, outputs, self.device)
         self.normalisation = Normalisation(scale, mean)
-        self.recorder = Recorder(self.heads, batch=self.batch, per_class=per_class)
-        self.vitals = Vitals(self.recorder, self._stop)
+        self.recorder = Recorder(self.heads, stop=self._stop, batch=self.batch, per_class=per_class)
         self.network: Model | None = None  # takes shape with the first task
         self.needs_two = False  # whether a mini-batch of one example is too small for the network
         self.task: Task | None = None  # the task being learned
@@ -203,9 +201,9 @@ class Learner(Predictor):
 
     def apply(self, gradient: Tensor) -> None:
         """One step of the optimiser against a gradient; what is not finite stops it (see
-        `Vitals`).
+        `Recorder`).
         """
-        self.vitals.note(self.step_in_task, self.losses, gradient)
+        self.recorder.check_update(self.step_in_task, self.losses, gradient)
         self.losses = []
         self.optimiser.step(gradient)
 
@@ -222,7 +220,7 @@ class Learner(Predictor):
             self._follow(stream)
         learned = set(self.heads.names) - {self.task_name}
         parts = [part for task in stream for part in task.parts]
-        self.recorder.know(
+        self.recorder.add_eval_tasks(
             part for part in parts if stream.evaluate == "all" or part.name in learned
         )
         self.recorder.begin_stream(len({*self.heads.names, *(part.name for part in parts)}))
@@ -370,7 +368,7 @@ class Learner(Predictor):
         """Save everything: weights, statistics, method, memory, record and position; whole or not
         at all.
         """
-        self.vitals.read()
+        self.recorder.read_pending()
         checkpoints.save(self, folder)
 
     @classmethod
@@ -473,7 +471,7 @@ class Learner(Predictor):
 
     def check_weights(self) -> None:
         """Stop where a weight is not finite."""
-        self.vitals.read()
+        self.recorder.read_pending()
         if not math.isfinite(self.model.flat.detach().sum().item()):
             self._stop("sum of the weights", self.step_in_task)
 
@@ -493,9 +491,8 @@ class Learner(Predictor):
                 f"task {self.task_name!r} was interrupted at step {self.step_in_task}: "
                 f"learn it to its end before {task.name!r}"
             )
-        self.recorder.again = self.again
-        self.recorder.know(known)
-        self.recorder.know(
+        self.recorder.add_eval_tasks(known)
+        self.recorder.add_eval_tasks(
             part
             for part in task.parts
             if not (self.again and part.name in self.recorder.eval_tasks)
@@ -596,7 +593,7 @@ class Learner(Predictor):
         wants.
         """
         with self.recorder.clock(), self.model.lock:
-            self.vitals.read()
+            self.recorder.read_pending()
             self.method.end_task()
             self._check_losses()
             if self.method.uses_memory:

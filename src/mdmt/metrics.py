@@ -6,9 +6,9 @@ not evaluated. `z` is the curve Z_0..Z_beta, or one row per task. Accuracies are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -115,11 +115,12 @@ class Metric:
     def heading(self) -> str:
         return f"{self.name} (%)" if self.percent else self.name
 
-    def of(self, record: Mapping[str, Any]) -> float | None:
+    def of(self, record: object) -> float | None:
         """The value for a record; None if it is undefined or the record lacks the matrix."""
-        if record.get(self.matrix) is None:
+        matrix = getattr(record, self.matrix, None)
+        if matrix is None:
             return None
-        value = self.function(np.array(record[self.matrix], dtype=float))  # None is NaN
+        value = self.function(np.array(matrix, dtype=float))  # None is NaN
         return None if value is None or np.isnan(value) else float(value)
 
     def text(self, value: float, *, signed: bool = False) -> str:
@@ -176,8 +177,8 @@ METRICS = (
 A_T, F_T = METRICS[:2]  # methods are ranked by A_T
 
 
-def metrics_of(record: Mapping[str, Any]) -> dict[str, float | None]:
-    """All metrics of a record by name, computed from its matrices."""
+def metrics_of(record: object) -> dict[str, float | None]:
+    """The value of each metric, by name, computed from the matrices of a record."""
     return {metric.name: metric.of(record) for metric in METRICS}
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from mdmt.cli.progress import LiveTable, RunBar
 from mdmt.experiments.resolve import resolve
 from mdmt.experiments.workers import Event, Outcome
+from mdmt.runs.record import RunRecord
 from support.helpers import some_row
 
 LONG = "mdmt-r[class_margin=0.01,distance=none,head=cosine,task_margin=0.1], seed 1234"
@@ -72,7 +73,7 @@ def test_a_table_of_many_runs_does_not_jump_and_says_what_is_shared_once():
     during = drawn(table.table())
     assert during[2].split() == ["van", "-", "0/2", "50", "%", "90.0"]
     row = some_row(label=van.label)
-    record = {"metrics": {"A_T": 0.6}, "seconds": 1.0}
+    record = RunRecord([[0.6]], seconds=1.0)
     table.outcome(Outcome(van, record), row)
     table.outcome(Outcome(replace(van, seed=1235), record), row)
     table.event(Event(er, "task 1/2", done=0.25))

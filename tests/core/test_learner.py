@@ -387,7 +387,7 @@ def test_evaluation_leaves_no_trace():
 
 
 def test_per_class_accuracy():
-    from mdmt.learning.recorder import fraction as _accuracy
+    from mdmt.learning.evaluation import fraction as _accuracy
 
     right, labels = torch.tensor([True, True, True, False]), torch.tensor([0, 0, 0, 2])
     assert _accuracy(right, labels, per_class=False) == 0.75

@@ -3,11 +3,13 @@
 import importlib.resources
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from mdmt import metrics
+from mdmt.runs.record import Record
 
 MATRICES = json.loads((importlib.resources.files("mdmt.published") / "matrices.json").read_text())[
     "matrices"
@@ -84,7 +86,7 @@ def test_what_was_not_evaluated_takes_no_part():
 
 
 def test_one_task():
-    values = metrics.metrics_of({"accuracy": [[0.8]], "curve": [[0.1] * 11]})
+    values = metrics.metrics_of(SimpleNamespace(accuracy=[[0.8]], curve=[[0.1] * 11]))
     assert values == {
         "A_T": 0.8,
         "F_T": None,
@@ -118,20 +120,22 @@ def test_bad_matrices_are_refused():
 
 def test_a_metric_is_of_the_matrix_that_it_names():
     free = metrics.METRICS[-1]
-    record = {"accuracy": [[0.9]], "accuracy_task_free": [[0.5]], "curve": [[0.25] * 11]}
+    record = Record([[0.9]], [[0.5]], [[0.25] * 11])
     assert free.of(record) == 0.5
-    assert free.of({"accuracy": [[0.9]]}) is None
+    assert free.of(SimpleNamespace(accuracy=[[0.9]])) is None
     values = {"A_T": 0.9, "F_T": None, "LCA_10": 0.25, "LTR": None, "A_free": 0.5}
     assert metrics.metrics_of(record) == values
 
 
 def test_accuracy_without_the_task_is_that_of_the_last_row():
     free = [[0.9, None], [0.3, 0.5]]
-    assert metrics.metrics_of({"accuracy_task_free": free})["A_free"] == pytest.approx(0.4)
+    assert metrics.metrics_of(SimpleNamespace(accuracy_task_free=free))["A_free"] == pytest.approx(
+        0.4
+    )
 
 
 def test_what_is_not_a_number_is_none():
-    assert metrics.metrics_of({"accuracy": [[None, None], [None, None]], "curve": []}) == {
+    assert metrics.metrics_of(SimpleNamespace(accuracy=[[None, None], [None, None]], curve=[])) == {
         "A_T": None, "F_T": None, "LCA_10": None, "LTR": None, "A_free": None,
     }  # fmt: skip
 

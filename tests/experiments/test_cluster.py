@@ -84,7 +84,7 @@ def test_six_runs_one_of_whose_processes_is_killed(address, tmp_path):
         for folders in zip(there.runs, local.runs, strict=True):
             records = [RunFolder(folder).record for folder in folders]
             for name in SAME:
-                assert records[0][name] == records[1][name]
+                assert getattr(records[0], name) == getattr(records[1], name)
 
 
 @pytest.mark.long

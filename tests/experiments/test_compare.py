@@ -173,7 +173,7 @@ def test_asked_again_it_reads(out, capsys):
     fresh = list(sweep(configs[:1], out, 2, events.append, fresh=True))
     assert events[0].text == "started"
     assert not fresh[0].read
-    assert fresh[0].record["weights_sha256"] == outcomes[0].record["weights_sha256"]
+    assert fresh[0].record.weights_sha256 == outcomes[0].record.weights_sha256
 
 
 def test_the_table_and_the_lines_while_it_runs(out, tmp_path, capsys):
@@ -460,7 +460,7 @@ def test_a_worker_that_is_killed_is_a_failed_run_and_the_others_finish(tmp_path)
     }
     assert outcomes["gem"].record is None
     assert outcomes["gem"].reason == "its process was ended by SIGKILL (out of memory?)"
-    assert outcomes["van"].record["finished"]
+    assert outcomes["van"].record.finished
 
 
 def children(pid, number):

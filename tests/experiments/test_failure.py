@@ -63,8 +63,8 @@ def test_the_reason_stays_until_the_run_goes_on_and_changes_nothing_of_it(config
     assert "\nfailed: the loss\n" in shown
     record = run(config, out)
     assert written(config, out) is None
-    assert record["weights_sha256"] == expected["weights_sha256"]
-    assert record["accuracy"] == expected["accuracy"]
+    assert record.weights_sha256 == expected.weights_sha256
+    assert record.accuracy == expected.accuracy
 
 
 def test_a_run_that_fails_before_it_learns(config, tmp_path, monkeypatch, capsys):

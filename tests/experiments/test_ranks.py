@@ -218,5 +218,5 @@ def test_torchrun_does_the_run_of_every_seed(tmp_path, monkeypatch):
     config = resolve("permuted-digits", "er", tasks=2, subset=60)
     alone = [run(replace(config, seed=seed), tmp_path / "alone") for seed in (1234, 1235)]
     assert json.loads(done.stdout)["metrics"]["A_T"]["runs"] == [
-        record["metrics"]["A_T"] for record in alone
+        record.metrics["A_T"] for record in alone
     ]

@@ -15,6 +15,8 @@ from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
 from mdmt.runs.config import folder_of
 from mdmt.runs.folder import RunFolder
+from mdmt.runs.record import RunRecord
+from mdmt.runs.step_log import StepLog
 from support.helpers import small_stream
 
 NARROW = {"name": "mlp", "arguments": {"inputs": 784, "width": 8}}
@@ -92,7 +94,7 @@ def test_where_steps_were_left_out_it_says_so(finished, capsys, monkeypatch):
     monkeypatch.setattr("mdmt.learning.recorder.BETA", 0)
     run(config, finished.parents[3])
     monkeypatch.setattr(Disturbed, "at", (2, 2))
-    assert "first at task 2, step 4, or after step 1: not every step is kept" in answer(
+    assert "first at task 2, step 4, or after step 1: not every step is logged" in answer(
         capsys, finished, code=1
     )
 
@@ -122,7 +124,7 @@ def test_data_that_lies_elsewhere(finished, monkeypatch):
         rerun(RunFolder(finished), data="elsewhere")
     # As if it took --data.
     monkeypatch.setattr("mdmt.experiments.rerun.check_config", lambda config: None)
-    assert rerun(RunFolder(finished), data="elsewhere")["same"]
+    assert rerun(RunFolder(finished), data="elsewhere").same
     assert asked == ["elsewhere"]
     (finished / "weights.pth").write_text("others")
     with pytest.raises(ValueError, match="is not the file that the run started from"):
@@ -134,7 +136,7 @@ def test_a_run_without_its_steps_is_compared_by_its_record(finished, capsys, mon
     assert "same bits" in answer(capsys, finished, code=0)
     monkeypatch.setattr(Disturbed, "at", (2, 2))
     monkeypatch.setattr(Disturbed, "what", "weights")
-    assert "not the same bits" in answer(capsys, finished, code=1)
+    assert "not bit-identical" in answer(capsys, finished, code=1)
 
 
 def test_an_unfinished_run_is_refused(finished, capsys):
@@ -151,16 +153,15 @@ def test_a_damaged_record_is_told_and_the_run_done_again(finished, tmp_path, cap
     told = []
     again = run(RunFolder(finished).config, tmp_path, warn=told.append)
     assert told == [f"{finished / 'record.json'} is damaged: the run is done again"]
-    assert again["weights_sha256"] == json.loads(whole)["weights_sha256"]
+    assert again.weights_sha256 == json.loads(whole)["weights_sha256"]
 
 
 def test_a_point_of_the_curve_is_placed_at_its_step():
     """With mini-batches of one, Z_2 comes after step 20 and not after step 2."""
     about = {"name": "a", "classes": [0], "train": 30, "test": 9}
-    record = {"tasks": [about], "curve": [[0.1, 0.2, 0.3] + [None] * 8]}
-    record |= {name: [[0.5]] for name in ("accuracy", "accuracy_task_free", "drift")}
-    other = {**record, "curve": [[0.1, 0.2, 0.4] + [None] * 8]}
-    assert first_difference(moments(record, [], batch=1), moments(other, [], batch=1))["step"] == 20
-    assert (
-        first_difference(moments(record, [], batch=10), moments(other, [], batch=10))["step"] == 2
-    )
+    curve = [[0.1, 0.2, 0.3] + [None] * 8]
+    record = RunRecord([[0.5]], [[0.5]], curve, drift=[[0.5]], tasks=[about])
+    other = replace(record, curve=[[0.1, 0.2, 0.4] + [None] * 8])
+    for batch, step in ((1, 20), (10, 2)):
+        both = [moments(one, StepLog(), batch) for one in (record, other)]
+        assert first_difference(*both).step == step

@@ -15,7 +15,8 @@ from mdmt.published import published
 from mdmt.report import features
 from mdmt.report.figures import charts_of
 from mdmt.runs.config import RunConfig, folder_of
-from mdmt.runs.measurements import steps_as_csv, steps_from_csv
+from mdmt.runs.snapshots import Snapshots
+from mdmt.runs.step_log import Step, StepLog
 from support.run_folders import leave
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +38,7 @@ def full_run(out, variant, seed, accuracy):
     record |= {"reduced": None, "versions": {"commit": "abc", "cpu": "a fast one"}}
     (folder / "record.json").write_text(json.dumps(record))
     (folder / "steps.csv").write_text(
-        steps_as_csv([[1 + i // 1000, 1 + i % 1000, 0.5, 0.1, i, 0.2] for i in range(2000)])
+        StepLog(Step(1 + i // 1000, 1 + i % 1000, 0.5, 0.1, i, 0.2) for i in range(2000)).to_csv()
     )
     target = folder_of(config, out)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -171,9 +172,9 @@ def test_a_changed_record_changes_the_page(measured):
 def test_what_is_kept_of_a_run_is_small_and_reads_as_a_run(measured):
     folder = next(measured.glob("*/van/*/1234"))
     assert {path.name for path in folder.iterdir()} == {"config.json", "record.json", "steps.csv"}
-    steps = steps_from_csv((folder / "steps.csv").read_text())
+    steps = StepLog.from_csv((folder / "steps.csv").read_text())
     assert len(steps) == 50
-    assert [steps[24][:2], steps[-1][:2]] == [[1, 1000], [2, 1000]]
+    assert [steps[24][:2], steps[-1][:2]] == [(1, 1000), (2, 1000)]
 
 
 def test_the_first_seed_of_the_methods_that_are_drawn_keeps_its_features(tmp_path):
@@ -184,7 +185,7 @@ def test_the_first_seed_of_the_methods_that_are_drawn_keeps_its_features(tmp_pat
         "features.4.4": np.eye(2, 5, dtype=np.float16),
         "labels.4": np.arange(2),
     }
-    assert set(results.shown_snapshots(snapshots)) == {
+    assert set(results.shown_snapshots(Snapshots(snapshots))) == {
         "features.0.0",
         "features.0.4",
         "features.4.4",

@@ -20,7 +20,7 @@ from mdmt.experiments.run import run
 from mdmt.learning.recorder import log_stride
 from mdmt.runs.config import folder_of
 from mdmt.runs.folder import RunFolder
-from mdmt.runs.measurements import steps_from_csv
+from mdmt.runs.step_log import StepLog
 from support.helpers import small_stream
 from support.run_folders import leave
 
@@ -73,7 +73,7 @@ def test_a_release_is_listed_shown_and_read(release, capsys):
     unfinished, finished = found.values()
     assert unfinished["at"] == {"task": 2, "step": 20, "of_task": True}
     record = RunFolder(Path(finished["path"])).record
-    assert finished["A_T"] == record["metrics"]["A_T"]
+    assert finished["A_T"] == record.metrics["A_T"]
     assert finished["bytes"] == sum(
         p.stat().st_size for p in Path(finished["path"]).rglob("*") if p.is_file()
     )
@@ -94,13 +94,13 @@ def test_a_release_goes_on(release, tmp_path):
     then = json.loads(before)
     now = run(RunFolder(finished).config, tmp_path / "runs", on_step=steps.append)
     # Which came later too.
-    assert {**now, "metrics": then["metrics"]} == {
+    assert {**now.to_json(), "metrics": then["metrics"]} == {
         **then,
         "buffer_bytes": 0,
         "ranks": 1,
     }
     # As did a metric, which is computed for it.
-    assert now["metrics"].items() > then["metrics"].items()
+    assert now.metrics.items() > then["metrics"].items()
     assert steps == []  # read, not run
     record = run(
         RunFolder(unfinished).config,
@@ -108,7 +108,7 @@ def test_a_release_goes_on(release, tmp_path):
         on_step=lambda learner: steps.append(learner.step_in_task),
     )
     assert steps == list(range(21, 81))
-    assert (record["finished"], record["steps"], len(RunFolder(unfinished).steps)) == (
+    assert (record.finished, record.steps, len(RunFolder(unfinished).steps)) == (
         True,
         160,
         160,
@@ -128,7 +128,7 @@ def test_a_release_is_reported(release, tmp_path, capsys):
     printed(capsys, "report", tmp_path / "runs", "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     record = RunFolder(folder(tmp_path / "runs", "mdmt-r")).record
-    assert f"{100 * record['metrics']['A_T']:.2f}" in page
+    assert f"{100 * record.metrics['A_T']:.2f}" in page
     assert "1 of 2 tasks learned at its last checkpoint" in page  # of the unfinished one
 
 
@@ -206,16 +206,16 @@ def test_show(out, capsys):
     record = RunFolder(folder(out, "mdmt-r")).record
     text = printed(capsys, "runs", "show", "mdmt-r", "--out", out).out
     assert "mdmt-r[memory=2,reference_batch=8] on split-digits, seed 1234: finished" in text
-    assert f"{100 * record['metrics']['A_T']:.2f}" in text
+    assert f"{100 * record.metrics['A_T']:.2f}" in text
     assert "mean_j a[T][j]" in text
     matrix = text[text.index("accuracy (%)") : text.index("drift")].splitlines()[2:4]
-    rows = [[f"{100 * a:.1f}" for a in row if a is not None] for row in record["accuracy"]]
+    rows = [[f"{100 * a:.1f}" for a in row if a is not None] for row in record.accuracy]
     assert [line.split() for line in matrix] == [[str(i), *row] for i, row in enumerate(rows, 1)]
-    assert f"{record['drift'][1][0]:.3f}" in text
-    for told in ("160 steps", f"torch {record['versions']['torch']}", "lr=0.03", "memory=Ring 2"):
+    assert f"{record.drift[1][0]:.3f}" in text
+    for told in ("160 steps", f"torch {record.versions['torch']}", "lr=0.03", "memory=Ring 2"):
         assert told in text
     whole = json.loads(printed(capsys, "runs", "show", "mdmt-r", "--out", out, "--json").out)
-    assert whole["record"] == record
+    assert whole["record"] == record.to_json()
     assert whole["config"]["seed"] == 1234
 
 
@@ -230,7 +230,7 @@ def test_the_steps_are_a_table_for_programs(out, capsys):
     assert seconds == sorted(seconds)
     assert float(rows[0]["loss"]) > float(rows[79]["loss"]) > 0
     unfinished = printed(capsys, "runs", "show", "er/", "--out", out, "--csv").out
-    assert len(steps_from_csv(unfinished)) == 100
+    assert len(StepLog.from_csv(unfinished)) == 100
     assert (
         json.loads(printed(capsys, "runs", "show", "er/", "--out", out, "--json").out)["record"][
             "finished"
@@ -349,10 +349,10 @@ def test_event_files_hold_loss_and_accuracies(tmp_path, monkeypatch, capsys):
         scalars(place / "tensorboard"),
     )
     assert found["loss"] == [(i, row[2]) for i, row in enumerate(kept, 1)]
-    assert found["A_t"] == [(1, record["accuracy"][0][0]), (2, record["metrics"]["A_T"])]
+    assert found["A_t"] == [(1, record.accuracy[0][0]), (2, record.metrics["A_T"])]
     assert found["accuracy/task 01"] == [
-        (1, record["accuracy"][0][0]),
-        (2, record["accuracy"][1][0]),
+        (1, record.accuracy[0][0]),
+        (2, record.accuracy[1][0]),
     ]
     assert main([*arguments, "--log", "tensorboard", "--fresh"]) == 0
     assert scalars(place / "tensorboard") == found

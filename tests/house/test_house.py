@@ -18,7 +18,6 @@ LONGER = {  # functions that may be longer, and why
     "cli.cost.cost": "to be cut",
     "cli.report.report": "to be cut",
     "experiments.cost.measure": "to be cut",
-    "experiments.rerun.rerun": "to be cut",
     "experiments.run._learn": "to be cut",
     "experiments.sweep.sweep": "to be cut",
     "learner.Learner.learn": "to be cut",
@@ -104,7 +103,6 @@ ALLOWED = {  # a room, or a file at the top, and whom it may import
 }
 STILL_TO_CUT: set[tuple[str, str]] = {
     ("inputs.device", "tasks"),
-    ("network.predictor", "learning.recorder"),
     ("network.predictor", "methods.base"),
     ("runs.request", "methods"),
 }

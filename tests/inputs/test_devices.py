@@ -277,7 +277,7 @@ def test_it_is_read_before_a_checkpoint_and_every_so_many_steps(tmp_path, monkey
         ):
             learner.run(stream_for(learner), checkpoint=Checkpoints(tmp_path, every=3))
         assert learner.step_in_task == 9
-        monkeypatch.setattr("mdmt.learning.vitals.TOGETHER", 3)
+        monkeypatch.setattr("mdmt.learning.recorder.READ_EVERY", 3)
         learner = make(Spoilt(), device=str(DEVICE))
         with pytest.raises(FloatingPointError, match="step 7"):
             learner.run(stream_for(learner))

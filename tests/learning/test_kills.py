@@ -133,7 +133,7 @@ def killed_at_a_moment(config, out, seconds):
 
 def done(config, out, **more):
     """The record of a run, with its kept steps but for their time."""
-    record = run(config, out, **more)
+    record = run(config, out, **more).to_json()
     return {**record, "kept": [row[:4] for row in RunFolder(folder_of(config, out)).steps]}
 
 
@@ -218,7 +218,7 @@ def test_no_good_checkpoint_left_is_one_clear_line_and_nothing_is_removed(tmp_pa
     with pytest.raises(ValueError, match="no good checkpoint is left: use --fresh"):
         run(config, tmp_path / "out")
     assert list((folder / "checkpoint").glob("*.safetensors"))
-    assert run(config, tmp_path / "out", fresh=True)["finished"]
+    assert run(config, tmp_path / "out", fresh=True).finished
 
 
 def test_a_folder_of_another_configuration_is_refused(tmp_path):
@@ -251,7 +251,7 @@ def test_two_processes_on_one_folder(tmp_path):
         finally:
             os.write(go_writer, b"x")
     assert ended == [0]
-    assert run(config, tmp_path)["finished"]
+    assert run(config, tmp_path).finished
 
 
 @pytest.mark.parametrize(("number", "fresh"), [(signal.SIGTERM, False), (signal.SIGINT, True)])

@@ -50,6 +50,7 @@ from mdmt.runs.config import folder_of
 from mdmt.runs.folder import RunFolder, find_runs
 from mdmt.runs.ranking import ranking
 from mdmt.runs.request import split_methods
+from mdmt.runs.snapshots import Snapshots
 from mdmt.words import size
 from support.helpers import some_row
 from support.run_folders import interrupt, leave
@@ -464,13 +465,13 @@ def test_cost_is_what_the_runs_took(out):
     seconds, memory = charts.cost_in_seconds(only(out)), charts.cost_in_memory(only(out))
     entry = only(out).entries[1]
     assert seconds.series[1].x[0] == pytest.approx(
-        np.mean([run.record["seconds"] for run in entry.runs])
+        np.mean([run.record.seconds for run in entry.runs])
     )
     assert memory.series[1].x[0] == pytest.approx(
-        np.mean([run.record["memory_bytes"] for run in entry.runs]) / 1e6
+        np.mean([run.record.memory_bytes for run in entry.runs]) / 1e6
     )
     assert tables.main_grid([entry.row]).rows[0][-1] == size(
-        max(run.record["memory_bytes"] for run in entry.runs)
+        max(run.record.memory_bytes for run in entry.runs)
     )
     assert seconds.summary().startswith("average accuracy A_T (%), highest first: ")
 
@@ -495,9 +496,9 @@ def test_angles_by_hand():
         "head_of_class": np.array([-1, 1, 1, 2, 0, 2, 2, 0]),
         "head.0.0": np.array([[1, 1, 9], [0, 5, 9]], np.float32),
     }
-    found = features.angles_to_own_centre(kept, 0)  # the bias, 9, takes no part
+    found = features.angles_to_own_centre(Snapshots(kept), 0)  # the bias, 9, takes no part
     assert found == pytest.approx([45, np.degrees(np.arccos(0.8))], abs=0.05)
-    assert len(features.angles_to_own_centre(kept, 1)) == 0
+    assert len(features.angles_to_own_centre(Snapshots(kept), 1)) == 0
 
 
 def test_centres_are_weights_of_heads_or_means_of_features(tmp_path):
@@ -508,7 +509,7 @@ def test_centres_are_weights_of_heads_or_means_of_features(tmp_path):
     common = study.read_run(RunFolder(leave(tmp_path, "van")))
     names, centres = features.class_centres(common)
     assert len(names) == 6
-    here = features.features(common.snapshots, 1, 2)[common.snapshots["labels.1"] == 1]
+    here = common.snapshots.features(1, 2)[common.snapshots["labels.1"] == 1]
     assert np.allclose(centres[3], here.mean(axis=0))
     assert "the mean feature of a class, not its weights" in html(tmp_path)
     (angles,) = heatmaps.centres(figures.Figures(only(common.path), 0, {}, {}))

@@ -82,7 +82,7 @@ def test_stored_metrics_are_not_trusted(tmp_path):
     record = json.loads((folder / "record.json").read_text())
     for metrics in ({"A_T": 0.99}, "none", None):
         (folder / "record.json").write_text(json.dumps({**record, "metrics": metrics}))
-        assert RunFolder(folder).record["metrics"] == record["metrics"]
+        assert RunFolder(folder).record.metrics == record["metrics"]
 
 
 def test_a_damaged_file_is_named_and_the_others_are_read(out):
@@ -103,7 +103,7 @@ def test_a_damaged_file_is_named_and_the_others_are_read(out):
 
 def test_of_an_unfinished_run_the_last_good_checkpoint_is_read(out):
     folder = run_of(out, "er")
-    assert (len(folder.steps), folder.record_so_far["steps"]) == (100, 100)
+    assert (len(folder.steps), folder.record_so_far.steps) == (100, 100)
     manifest = json.loads((folder.path / "checkpoint" / "state.json").read_text())
     log = folder.path / "checkpoint" / manifest["files"]["steps"]["file"]
     log.write_bytes(log.read_bytes()[:-1] + b"\0")
@@ -117,7 +117,7 @@ def test_reading_loads_no_torch(out):
     code = (
         "import sys; from mdmt.runs.folder import find_runs\nruns ="
         f" find_runs({str(out)!r})\nprint([(r.state.kind, len(r.steps), len(r.snapshots),"
-        " r.record_so_far['steps']) for r in runs])\nassert 'torch' not in sys.modules"
+        " r.record_so_far.steps) for r in runs])\nassert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[('stopped', 100, 0, 100), ('finished', 160, 12, 160)]\n"

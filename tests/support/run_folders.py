@@ -9,6 +9,7 @@ from safetensors.numpy import save_file
 from mdmt.experiments.resolve import resolve
 from mdmt.metrics import metrics_of
 from mdmt.runs.config import folder_of
+from mdmt.runs.record import Record
 from mdmt.system.state import StateFolder
 
 
@@ -70,9 +71,7 @@ def record(draw, tasks, joint=False):
         [[None if np.isnan(v) else float(v) for v in row] for row in m]
         for m in (accuracy, drift, curve)
     ]
-    metrics = metrics_of(
-        {"accuracy": rows[0], "accuracy_task_free": rows[0], "curve": rows[2] or [[None] * 11]}
-    )
+    metrics = metrics_of(Record(rows[0], rows[0], rows[2] or [[None] * 11]))
     metrics |= {"F_T": None, "LTR": None} if joint else {}
     names = [
         {"name": f"permutation {i + 1}", "classes": [0, 1], "train": 400, "test": 100}

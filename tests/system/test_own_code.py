@@ -129,7 +129,7 @@ def test_same_seed_same_bits_also_after_a_crash(place):
     whole = run(config, place / "whole")
     with pytest.raises(Crash):
         run(config, place / "part", every=1, on_step=crash)
-    assert run(config, place / "part")["weights_sha256"] == whole["weights_sha256"]
+    assert run(config, place / "part").weights_sha256 == whole.weights_sha256
 
 
 def test_changed_code_or_data_is_another_run(place):

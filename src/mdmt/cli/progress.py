@@ -167,8 +167,9 @@ class LiveTable(_Screen):
         if record is None:
             self.line(f"{label}, seed {seed}: failed: {outcome.reason}")
         elif not outcome.read:
-            accuracy = f"{A_T.name} {A_T.text(record['metrics'][A_T.name])} %"
-            self.line(f"{label}, seed {seed}: {accuracy}, {record['seconds']:.1f} s")
+            value = A_T.of(record)
+            accuracy = "not tested" if value is None else f"{A_T.name} {A_T.text(value)} %"
+            self.line(f"{label}, seed {seed}: {accuracy}, {record.seconds:.1f} s")
 
     def summary(self) -> str:
         """How many runs are over, the time until now, and about how much is left."""

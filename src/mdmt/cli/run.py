@@ -126,7 +126,7 @@ def _learn_here(configs: list[RunConfig], options: RunOptions, log: bool) -> Res
     row = comparison.row_of(
         configs, records, [str(folder_of(config, options.out)) for config in configs]
     )
-    return Result(row, len(records[0]["tasks"]), read)
+    return Result(row, len(records[0].tasks), read)
 
 
 def _learn_in_workers(configs: list[RunConfig], options: RunOptions) -> Result:
@@ -139,7 +139,7 @@ def _learn_in_workers(configs: list[RunConfig], options: RunOptions) -> Result:
     def keep(outcome: Outcome) -> None:
         nonlocal tasks
         if outcome.record is not None:
-            tasks = len(outcome.record["tasks"])
+            tasks = len(outcome.record.tasks)
         if outcome.read:
             read.append(str(folder_of(outcome.config, options.out)))
 
@@ -155,7 +155,7 @@ def _write_events(folder: Path) -> None:
     from mdmt.runs.folder import RunFolder
 
     finished = RunFolder(folder)
-    tensorboard.write_events(folder, finished.record["accuracy"], finished.steps)
+    tensorboard.write_events(folder, finished.record.accuracy, finished.steps)
 
 
 def _origin(folder: str) -> str:

@@ -61,18 +61,18 @@ def show(
     """Show a run. Metrics, accuracies, drift, cost, versions and settings."""
     from mdmt.report.run_tables import describe, show_run
     from mdmt.runs.folder import find_run
-    from mdmt.runs.measurements import steps_as_csv
 
     folder = find_run(run, out)
     about = describe(folder)
     if about["benchmark"] is None or about["state"] in ("damaged", "foreign"):
         raise Mistake(f"{folder} cannot be shown: {about['state']}: {about['reason']}")
     if csv:
-        print(steps_as_csv(folder.steps), end="")
+        print(folder.steps.to_csv(), end="")
         return
     config, record = folder.config, folder.record_so_far
     if json:
-        print(dumps({"path": str(folder.path), "config": config.to_json(), "record": record}))
+        content = None if record is None else record.to_json()
+        print(dumps({"path": str(folder.path), "config": config.to_json(), "record": content}))
         return
     show_run(about, config, record)
     for line in folder.traceback:
@@ -137,10 +137,10 @@ def _rerun(
             warn=tell,
         )
     if json:
-        print(dumps(answer))
+        print(dumps(answer.to_json()))
     else:
-        print(answer["answer"])
-        for name, (then, now) in answer["versions"].items():
+        print(answer.answer)
+        for name, (then, now) in answer.versions.items():
             print(f"{name} was {then}, is {now}: bits may differ between versions")
-    if not answer["same"]:
+    if not answer.same:
         raise typer.Exit(1)

@@ -116,7 +116,7 @@ def quick_before(last: int, method: type[Method]) -> type[Method]:
             else:
                 super().step(batch)
             # what an accelerator is still doing is part of the step's time
-            self.learner.vitals.read()
+            self.learner.recorder.read_pending()
 
     return Quick
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,50 @@ from mdmt.learner import OnStep
 from mdmt.metrics import curve_stride
 from mdmt.runs.config import RunConfig, folder_of
 from mdmt.runs.folder import RECORD, RunFolder
-from mdmt.runs.measurements import Step
-from mdmt.runs.record import versions
+from mdmt.runs.record import MATRICES, RunRecord, versions
+from mdmt.runs.step_log import StepLog
+from mdmt.system.files import JsonObject
 from mdmt.words import count
 
-END = sys.maxsize  # the step after the last of a task
-Moments = dict[tuple[int, int, int, str], Any]  # task, step, order within the step, what: its value
-Difference = dict[str, Any]  # task, step, what, then, now
+END = sys.maxsize  # sorts after every step of a task
+Moment = tuple[int, int, int, str]  # task, step, order within the step, name of the value
+Moments = dict[Moment, Any]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first value in which two runs differ; without a step, the final weights."""
+
+    task: int
+    step: int | None
+    what: str
+    then: Any
+    now: Any
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A finished run and its repetition."""
+
+    run: str  # the folder
+    answer: str  # in one line
+    difference: Difference | None
+    versions: dict[str, tuple[str, str | None]]  # those that have changed: then, now
+
+    @property
+    def same(self) -> bool:
+        return self.difference is None
+
+    def to_json(self) -> JsonObject:
+        """The output of `mdmt rerun --json`."""
+        difference = None if self.difference is None else asdict(self.difference)
+        return {
+            "run": self.run,
+            "same": self.same,
+            "answer": self.answer,
+            "difference": difference,
+            "versions": self.versions,
+        }
 
 
 def rerun(
@@ -33,57 +70,47 @@ def rerun(
     on_step: OnStep | None = None,
     on_image: Callable[[int, int], None] | None = None,
     warn: Callable[[str], None] | None = None,
-) -> dict[str, Any]:
+) -> Comparison:
     """Repeat a finished run in a temporary folder and compare the two, moment by moment.
 
-    `data` and `weights` say where the data and the first weights lie now. Gives whether the bits
-    are the same, the answer in words, the first difference, and the versions that have changed.
+    `data` and `weights` are the current paths of the data and of the first weights.
     """
     config = _config(folder, data, weights)
-    before = folder.record
     steps = folder.steps
     with tempfile.TemporaryDirectory(prefix="mdmt-rerun-") as place:
         run(config, place, on_step=on_step, on_image=on_image, warn=warn)
         repeated = RunFolder(folder_of(config, place))
-        after = repeated.record
+        record = repeated.record
         new_steps = repeated.steps
     difference = first_difference(
-        moments(before, steps, config.batch), moments(after, new_steps, config.batch)
+        moments(folder.record, steps, config.batch), moments(record, new_steps, config.batch)
     )
-    if difference is None and before["weights_sha256"] != after["weights_sha256"]:
-        difference = _difference(len(before["tasks"]), None, "the final weights", None, None)
-    elif difference is not None and difference["step"] == END:
-        task = difference["task"]
-        difference["step"] = max((int(row[1]) for row in new_steps if row[0] == task), default=0)
+    if difference is None and folder.record.weights_sha256 != record.weights_sha256:
+        last = len(folder.record.tasks)
+        difference = Difference(last, None, "the final weights", None, None)
+    elif difference is not None and difference.step == END:
+        own = [int(row.step) for row in new_steps if row.task == difference.task]
+        difference = replace(difference, step=max(own, default=0))
+    answer = in_words(difference, record, steps)
+    return Comparison(str(folder.path), answer, difference, _changed_versions(folder.record))
+
+
+def _changed_versions(record: RunRecord) -> dict[str, tuple[str, str | None]]:
     now = versions()
-    changes = {
-        name: (then, now.get(name))
-        for name, then in before["versions"].items()
-        if then != now.get(name)
-    }
-    return {
-        "run": str(folder.path),
-        "same": difference is None,
-        "answer": in_words(difference, after, steps),
-        "difference": difference,
-        "versions": changes,
-    }
+    then = record.versions
+    return {name: (then[name], now.get(name)) for name in then if then[name] != now.get(name)}
 
 
 def _config(folder: RunFolder, data: str | None, weights: str | None) -> RunConfig:
-    """The config of a finished run, with its files where they lie now; refused where it cannot be
-    run.
-    """
+    """The config of a finished run with current paths; raise a Mistake if it cannot be repeated."""
     if folder.finished_record is None:
         state = f"has a damaged {RECORD}" if folder.has(RECORD) else "is not finished"
         raise Mistake(f"{folder} {state}: finish it first, with the command that began it")
-    if folder.record["ranks"] > 1:
-        again = (
-            f"torchrun --nproc-per-node {folder.record['ranks']} -m mdmt run ... with another --out"
-        )
+    if folder.record.ranks > 1:
+        command = f"torchrun --nproc-per-node {folder.record.ranks} -m mdmt run ..."
         raise Mistake(
             f"{folder} was done by several ranks, which round differently from one process: repeat"
-            f" it with {again}"
+            f" it with {command} with another --out"
         )
     config = folder.config
     config = replace(config, data=data or config.data, weights_file=weights or config.weights_file)
@@ -91,32 +118,30 @@ def _config(folder: RunFolder, data: str | None, weights: str | None) -> RunConf
     check_config(config)
     file = config.weights_file
     if file is not None and not Path(file).is_file():
-        raise Mistake(
-            f"{file} is missing: say with --weights where the run's first weights lie now"
-        )
+        raise Mistake(f"{file} is missing: give the path of the run's first weights with --weights")
     if file is not None and file_sha256(file) != config.weights:
-        raise Mistake(f"{file} is not the file that the run started from: its content is another")
+        raise Mistake(f"{file} is not the file that the run started from: its content differs")
     return config
 
 
-def moments(record: dict[str, Any], steps: list[Step], batch: int) -> Moments:
-    """All that a run measured and computed, by when that was; time aside."""
+def moments(record: RunRecord, steps: StepLog, batch: int) -> Moments:
+    """All that a run measured and computed, except times, by the moment at which it did."""
     values: Moments = {}
-    for task, step, loss, gradient, *_ in steps:
-        values[int(task), int(step), 1, "loss"] = loss
-        values[int(task), int(step), 1, "sum of the gradient"] = gradient
-    for number, task_of_record in enumerate(record["tasks"], 1):
-        values[number, 0, 0, "data"] = task_of_record
-        for point, accuracy in enumerate(record["curve"][number - 1]):
+    for row in steps:
+        values[int(row.task), int(row.step), 1, "loss"] = row.loss
+        values[int(row.task), int(row.step), 1, "sum of the gradient"] = row.gradient
+    for number, task in enumerate(record.tasks, 1):
+        values[number, 0, 0, "data"] = task
+        for point, accuracy in enumerate(record.curve[number - 1]):
             values[number, point * curve_stride(batch), 2, "accuracy on the task itself"] = accuracy
-        for name in ("accuracy", "accuracy_task_free", "drift"):
-            for other, value in enumerate(record[name][number - 1], 1):
+        for name in MATRICES:
+            for other, value in enumerate(getattr(record, name)[number - 1], 1):
                 values[number, END, 3, f"{name} of task {other} at the end of the task"] = value
     return values
 
 
 def first_difference(before: Moments, after: Moments) -> Difference | None:
-    """The earliest moment that is not the same in both, None where all are."""
+    """The earliest moment at which two runs differ, or None."""
     missing = object()
     for moment in sorted(before):
         then = before[moment]
@@ -124,27 +149,22 @@ def first_difference(before: Moments, after: Moments) -> Difference | None:
         both_nan = then != then and now != now
         if then != now and not both_nan:
             task, step, _, what = moment
-            return _difference(task, step, what, then, None if now is missing else now)
+            return Difference(task, step, what, then, None if now is missing else now)
     return None
 
 
-def _difference(task: int, step: int | None, what: str, then: Any, now: Any) -> Difference:
-    return {"task": task, "step": step, "what": what, "then": then, "now": now}
-
-
-def in_words(difference: Difference | None, record: dict[str, Any], steps: list[Step]) -> str:
-    """The answer in one line; `record` is that of the repeated run, `steps` the log of the
-    first.
-    """
+def in_words(difference: Difference | None, record: RunRecord, steps: StepLog) -> str:
+    """The answer in one line, from the repeated run's record and the first run's step log."""
     if difference is None:
-        length = f"{count('task', len(record['tasks']))}, {count('step', record['steps'])}"
-        return f"same bits: {length}, weights {record['weights_sha256'][:12]}"
-    task = difference["task"]
-    step = difference["step"]
+        length = f"{count('task', len(record.tasks))}, {count('step', record.steps)}"
+        return f"same bits: {length}, weights {record.weights_sha256[:12]}"
+    task = difference.task
+    step = difference.step
     if step is None:
-        return "not the same bits: all that was kept of the steps agrees, the final weights differ"
-    earlier = [int(row[1]) for row in steps if row[0] == task and row[1] < step]
-    last = max(earlier, default=step - 1)
-    between = f", or after step {last}: not every step is kept" if step - last > 1 else ""
-    change = f"{difference['what']} was {difference['then']}, is {difference['now']}"
-    return f"not the same bits: first at task {task}, step {step}{between}: {change}"
+        return "not bit-identical: the logged steps agree, the final weights differ"
+    last = max(
+        (int(row.step) for row in steps if row.task == task and row.step < step), default=step - 1
+    )
+    between = f", or after step {last}: not every step is logged" if step - last > 1 else ""
+    change = f"{difference.what} was {difference.then}, is {difference.now}"
+    return f"not bit-identical: first at task {task}, step {step}{between}: {change}"

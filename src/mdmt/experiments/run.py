@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -22,7 +21,9 @@ from mdmt.learning.checkpoints import Checkpoints
 from mdmt.methods.base import Method
 from mdmt.runs.config import RunConfig, folder_of
 from mdmt.runs.folder import CHECKPOINT, MODEL, RECORD, RunFolder
+from mdmt.runs.record import RunRecord
 from mdmt.runs.request import find_method
+from mdmt.runs.snapshots import Snapshots
 from mdmt.system.own_code import is_own
 from mdmt.system.processes import resuming_command, stop_request
 
@@ -47,7 +48,7 @@ def run(
     on_image: Callable[[int, int], None] | None = None,
     on_read: Callable[[RunFolder], None] | None = None,
     warn: Callable[[str], None] | None = None,
-) -> dict[str, Any]:
+) -> RunRecord:
     """Do a run and give its record.
 
     A finished run is read, which `on_read` hears of, an unfinished one goes on from its last
@@ -68,11 +69,11 @@ def run(
     elif on_read is not None:
         on_read(folder)
     if events and ranks.rank() == 0:
-        write_events(folder.path, record["accuracy"], folder.steps)
+        write_events(folder.path, record.accuracy, folder.steps)
     return record
 
 
-def _finished_record(config: RunConfig, folder: RunFolder) -> dict[str, Any] | None:
+def _finished_record(config: RunConfig, folder: RunFolder) -> RunRecord | None:
     record = folder.finished_record
     if record is not None:
         folder.check_model(config)
@@ -96,7 +97,7 @@ def _learn(
     on_step: Callable[[Learner], None] | None,
     on_image: Callable[[int, int], None] | None,
     warn: Callable[[str], None] | None,
-) -> dict[str, Any]:
+) -> RunRecord:
     with stop_request() as stop, _failure_written(folder, is_own=is_own(config.method)) as attempt:
         checkpoints = Checkpoints(folder.path / CHECKPOINT, every)
         found = None if fresh else ranks.first(lambda: folder.finished_record)
@@ -133,18 +134,14 @@ def _learn(
                 on_step(learner)
 
         learned = learner.run(stream, on_step=after_step, checkpoint=checkpoints)
-        record = {
-            **learned.to_json(),
-            "reduced": reduced(config, stream),
-            "ranks": ranks.size(),
-            "finished": True,
-        }
+        record = RunRecord.of(learned, reduced(config, stream), ranks.size())
         ranks.first(lambda: _finish(config, folder, learner, record))
         return record
 
 
-def _finish(config: RunConfig, folder: RunFolder, learner: Learner, record: dict[str, Any]) -> None:
-    snapshots = {name: tensor.numpy() for name, tensor in learner.recorder.snapshots.items()}
+def _finish(config: RunConfig, folder: RunFolder, learner: Learner, record: RunRecord) -> None:
+    taken = learner.recorder.snapshots
+    snapshots = Snapshots({name: tensor.numpy() for name, tensor in taken.items()})
     if config.keep_model:
         learner.save(folder.path / MODEL)
     folder.finish(record, learner.recorder.step_log, snapshots)

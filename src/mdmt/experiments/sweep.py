@@ -8,10 +8,11 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from mdmt.experiments.workers import Event, Outcome, Processes, Workers
 from mdmt.runs.config import RunConfig, folder_of
+from mdmt.runs.record import RunRecord
 from mdmt.runs.rows import Failure, Row, row_of
 from mdmt.system.processes import terminable
 
@@ -114,7 +115,7 @@ class _Results:
 
     def __init__(self, out: str) -> None:
         self.out = out
-        self.records: dict[tuple[str, int], dict[str, Any]] = {}
+        self.records: dict[tuple[str, int], RunRecord] = {}
         self.reasons: dict[tuple[str, int], str] = {}
 
     def add(self, outcome: Outcome) -> None:

@@ -18,11 +18,12 @@ from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from mdmt.errors import summarise
 from mdmt.learning.progress import progress_of
 from mdmt.runs.config import RunConfig
+from mdmt.runs.record import RunRecord
 from mdmt.system.processes import become_worker, ending, start_fork_server
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Outcome:
     """How a run ended: its record, or the reason why there is none."""
 
     config: RunConfig
-    record: dict[str, Any] | None
+    record: RunRecord | None
     reason: str = ""
     read: bool = False  # it was finished before
 

@@ -1,171 +1,195 @@
-"""What is measured along the way: accuracies, learning curve, drift, step log, and snapshots for
-figures.
+"""The recorder measures a learner as it learns: accuracies, curve, drift, step log, snapshots.
 
-The recorder observes. It reads the model, the heads and the memory, and writes to nothing but
-itself.
+It reads the model, the heads and the memory and changes none of them. `runs/step_log.py` and
+`runs/snapshots.py` describe what it logs of steps and of features.
 
-The step log has a row (task, step, loss, gradient, seconds, gradient_norm) for each logged step of
-a stream, task and step from 1: the last loss that the step computed, the sum of the gradient it
-applied, and its norm (NaN in logs of before it was kept). Two runs with the same rows took the same
-steps; where they differ, the first row that does says when it happened. A long task logs evenly
-spaced steps, its first and last among them.
-
-Snapshots are tensors by name, for the first, the middle and the last task of a stream (numbers from
-0): `features.J.I` are the features of task J's sample after task I, scaled to length 1 in half
-precision, and `lengths.J.I` their lengths; task 0 has them after every task, the others after the
-middle and the last. `labels.J` are the rows of the head of that sample. `head.0.I` are the weights
-of task 0's classes after task I. `head` and `head_of_class` are those after the last task.
+It also checks that the numbers of every update are finite. To read a number is to wait for the
+device that computes it: those of the processor are read at once, before the weights change; those
+of an accelerator are read many steps together, before anything is saved and before a task ends.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from mdmt.errors import Mistake
+import mdmt.learning.evaluation as evaluation
+import mdmt.runs.snapshots as snapshots
 from mdmt.inputs.device import send
 from mdmt.memory import Memory
 from mdmt.metrics import BETA, curve_stride
 from mdmt.network.heads import Heads
-from mdmt.network.model import Model, chunks, unit
-from mdmt.runs.record import LogRow, Record
+from mdmt.network.model import Model, unit
+from mdmt.runs.record import Matrix, Record, TaskInfo
+from mdmt.runs.step_log import ROWS, StepLog
 from mdmt.tasks import Task
 
-DRIFT_SAMPLE = 100  # examples of each task whose features are followed
-STATS = ("loss", "gradient", "gradient_norm")  # what is logged of a step
-LOG_ROWS = 1000  # logged steps of one task, at most, and its last step
+LOG_ROWS = 1000  # logged steps of a task, at most, in addition to its last step
+READ_EVERY = 64  # steps after which numbers are read from an accelerator
+
+
+@dataclass(frozen=True)
+class PendingStats:
+    """Loss and gradient of an update that are still on the device."""
+
+    step: int
+    numbers: Tensor  # the losses, the sum of the gradient, its norm
 
 
 class Recorder:
-    """Observes a learner; `record` is what it measured."""
+    """Measures a learner; `record` holds the results.
 
-    def __init__(self, heads: Heads, *, batch: int = 10, per_class: bool = False) -> None:
+    `stop` is called if a loss or gradient is not finite, with its name and the step.
+    """
+
+    def __init__(
+        self,
+        heads: Heads,
+        *,
+        stop: Callable[[str, int], NoReturn],
+        batch: int = 10,
+        per_class: bool = False,
+    ) -> None:
         self.heads = heads
+        self.stop = stop
         self.curve_stride = curve_stride(batch)
         self.per_class = per_class  # accuracy is the mean of the classes' accuracies
         self.record = Record()
-        self.eval_tasks: dict[str, Task] = {}  # tasks whose test examples are at hand
-        self.reference_features: dict[
-            str, Tensor
-        ] = {}  # of each task's sample, right after it was learned
+        self.eval_tasks: dict[str, Task] = {}  # tasks whose test examples are available
+        self.reference_features: dict[str, Tensor] = {}  # of each task, right after learning it
         self.snapshots: dict[str, Tensor] = {}
-        self.step_log: list[LogRow] = []
-        self.step_stats: (
-            dict[str, float] | None
-        ) = {}  # loss and gradient of the latest step; None: not read yet
-        self.again = False  # whether more data of an earlier task are being learned
-        self.stream_length = 0  # tasks in all while a stream is run, else 0
+        self.step_log = StepLog()
+        self.stream_length = 0  # the number of tasks while a stream is run, else 0
+        self._pending: list[PendingStats] = []
+        self._stats: tuple[float, float, float] | None = None  # of this step, once they are read
+
+    @property
+    def is_more_data(self) -> bool:
+        """Whether the current task was measured before, so that its data are additional ones."""
+        return len(self.record.accuracy) >= len(self.heads.tasks)
 
     # Along the way.
 
     def begin_stream(self, length: int) -> None:
-        """A stream is run that ends with so many tasks learned: steps are logged and snapshots
-        taken.
-        """
+        """Log steps and take snapshots from now on, for a stream of `length` tasks in all."""
         self.stream_length = length
-        chosen = snapshot_tasks(length)
+        chosen = snapshots.chosen_tasks(length)
         if len(self.heads.tasks) < length:  # an earlier stream may have left others
-            self.snapshots = {
-                name: value for name, value in self.snapshots.items() if _fits(name, chosen)
-            }
+            kept = [name for name in self.snapshots if snapshots.belongs(name, chosen)]
+            self.snapshots = {name: self.snapshots[name] for name in kept}
 
     def end_stream(self) -> None:
-        """The stream is over, or interrupted."""
+        """Stop logging steps and taking snapshots."""
         self.stream_length = 0
 
     def begin_task(self, task: Task) -> None:
-        """Make room for a task in the record."""
+        """Add a new task to the record."""
         for part in task.parts:
-            tested = 0 if part.test is None else len(part.test)
-            about = {
+            info: TaskInfo = {
                 "name": part.name,
                 "classes": list(part.classes),
                 "train": len(part.train),
-                "test": tested,
+                "test": 0 if part.test is None else len(part.test),
             }
-            self.record.tasks.append(about)
+            self.record.tasks.append(info)
             self.record.curve.append([])
 
     def continue_task(self, number: int, examples: int) -> None:
-        """More data of a task have come."""
-        self.record.tasks[number]["train"] += examples
+        """Count additional examples of a learned task."""
+        task = self.record.tasks[number]
+        task["train"] = (task["train"] or 0) + examples
 
-    def know(self, tasks: Iterable[Task]) -> None:
-        """Evaluate these tasks too, where they have test examples."""
+    def add_eval_tasks(self, tasks: Iterable[Task]) -> None:
+        """Evaluate these tasks from now on, if they have test examples."""
         self.eval_tasks.update({task.name: task for task in tasks if task.test is not None})
 
     def before_step(self, task: Task, step: int, model: Model) -> None:
-        """Z_b: the accuracy on the current task after 10 b of its examples (see `curve_stride`),
-        for b up to beta.
+        """Measure Z_b, the accuracy on the current task after 10 b of its examples, if it is due.
+
+        `metrics.curve_stride` says how many steps lie between two points.
         """
-        self.step_stats = {}
+        self._stats = None
         curve = self.record.curve[-1]
-        first_time = len(task.parts) == 1 and not self.again
+        first_time = len(task.parts) == 1 and not self.is_more_data
         if first_time and len(curve) <= BETA and len(curve) * self.curve_stride == step:
             measured = self.accuracies(task.parts[0], model)  # joint pools even a single task
             curve.append(None if measured is None else measured[0])
 
+    def check_update(self, step: int, losses: Sequence[Tensor], gradient: Tensor) -> None:
+        """Note loss and gradient of an update that is about to be made, and check them."""
+        numbers = [*losses, gradient.sum(), gradient.dot(gradient).sqrt()]
+        if gradient.device.type == "cpu":
+            self._check(step, [number.item() for number in numbers])
+            return
+        self._pending.append(PendingStats(step, torch.stack(numbers)))
+        self._stats = None
+        if step - self._pending[0].step >= READ_EVERY:
+            self.read_pending()
+
+    def read_pending(self) -> None:
+        """Wait for the numbers that are still on an accelerator, and check them."""
+        pending = self._pending
+        self._pending = []
+        values = torch.cat([update.numbers for update in pending]).tolist() if pending else []
+        for update in pending:
+            count = len(update.numbers)
+            self._check(update.step, values[:count])
+            values = values[count:]
+            self._fill_log(update.step + 1)
+
+    def _check(self, step: int, values: Sequence[float]) -> None:
+        *losses, total, norm = values
+        self._stats = (losses[-1] if losses else math.nan, total, norm)
+        if not all(map(math.isfinite, losses)):
+            self.stop("loss", step)
+        if not math.isfinite(total):
+            self.stop("gradient", step)
+        # weights before a batch norm can grow until the norm overflows, and no loss shows it
+        if not math.isfinite(norm):
+            self.stop("length of the gradient", step)
+
     def after_step(self, step: int, last: int) -> None:
-        """Log the step that is just over, one of `last` in its task, when it is one of those to
-        log.
-        """
+        """Count the step, one of `last` in its task, and log it if it is one of the logged ones."""
         self.record.steps += 1
         if self.stream_length and ((step - 1) % log_stride(last) == 0 or step == last):
-            self.step_log.append(
-                [len(self.heads.tasks), step, math.nan, math.nan, self.record.seconds, math.nan]
-            )
-            self.fill_log(step)
+            self.step_log.add(len(self.heads.tasks), step, self.record.seconds)
+            self._fill_log(step)
 
-    def fill_log(self, step: int) -> None:
-        """Write loss and gradient, once they are read, into the row of a step of the task being
-        learned, if it has one.
-        """
-        task = len(self.heads.tasks)
-        for row in reversed(self.step_log):
-            if row[0] != task or row[1] < step:
-                return
-            if row[1] == step and self.step_stats is not None:
-                loss, total, norm = (self.step_stats.get(name, math.nan) for name in STATS)
-                row[2:4], row[5] = [loss, total], norm
-                return
+    def _fill_log(self, step: int) -> None:
+        if self._stats is not None:
+            self.step_log.fill(len(self.heads.tasks), step, *self._stats)
 
     def after_task(self, model: Model, memory: Memory, buffer_bytes: int = 0) -> None:
-        """A row of accuracies and of drift; tasks learned together have one row, the last of them.
+        """Add a row of accuracies and of drift.
 
-        After more data of a task it takes the place of the last one.
+        Tasks that were learned together have one row, that of the last one. After additional data
+        of a learned task the new row replaces the last one.
         """
         record = self.record
-        if self.again:
+        if self.is_more_data:
             for matrix in (record.accuracy, record.accuracy_task_free, record.drift):
                 matrix.pop()
         names = self.heads.names
         names += [name for name in self.eval_tasks if name not in names]
-        rows = [
-            self.accuracies(self.eval_tasks[name], model) if name in self.eval_tasks else None
-            for name in names
-        ]
-        _append(
-            record.accuracy,
-            [None if row is None else row[0] for row in rows],
-            len(self.heads.tasks),
-        )
-        _append(
-            record.accuracy_task_free,
-            [None if row is None else row[1] for row in rows],
-            len(self.heads.tasks),
-        )
-        _append(
-            record.drift,
-            [self.drift(name, model) for name in self.heads.names],
-            len(self.heads.tasks),
-        )
+        given: list[float | None] = []
+        free: list[float | None] = []
+        for name in names:
+            task = self.eval_tasks.get(name)
+            measured = None if task is None else self.accuracies(task, model)
+            given.append(None if measured is None else measured[0])
+            free.append(None if measured is None else measured[1])
+        moved = [self._drift(name, model) for name in self.heads.names]
+        size = len(self.heads.tasks)
+        _append(record.accuracy, given, size)
+        _append(record.accuracy_task_free, free, size)
+        _append(record.drift, moved, size)
         record.memory_bytes = sum(memory.bytes.values())
         record.buffer_bytes = buffer_bytes
         record.weights_sha256 = model.sha256()
@@ -174,7 +198,7 @@ class Recorder:
 
     @contextmanager
     def clock(self) -> Iterator[None]:
-        """Count the seconds inside as spent learning."""
+        """Count the time inside the block as spent learning."""
         start = time.perf_counter()
         yield
         self.record.seconds += time.perf_counter() - start
@@ -182,58 +206,38 @@ class Recorder:
     # Measuring.
 
     def accuracies(self, task: Task, model: Model) -> tuple[float, float] | None:
-        """Accuracy on a task's test examples with the task given, and with all seen heads
-        competing.
+        """Accuracy on a task with the task given, and with all seen heads competing."""
+        return evaluation.accuracies(task, model, self.heads, per_class=self.per_class)
 
-        None where the task has no test examples or a class that no head knows.
-        """
-        rows = self.heads.rows(task)
-        if task.test is None or rows is None:
-            return None
-        labels = send(rows[task.test.labels], model.flat.device)
-        allowed = (model.only(rows), model.head_of_class >= 0)
-        right = torch.empty(2, len(labels), dtype=torch.bool, device=labels.device)
-        with model.evaluating():
-            for part in chunks(task.test.inputs, model.flat.device):
-                inputs = self.heads.shelf.inputs(task, "test", torch.arange(part.start, part.stop))
-                scores = model.scores(model.features(inputs))
-                for which, mask in enumerate(allowed):
-                    right[which, part] = best(scores, mask) == labels[part]
-        given, free = (fraction(r, task.test.labels, self.per_class) for r in right.cpu())
-        return given, free
-
-    def drift(self, name: str, model: Model) -> float | None:
-        """1 - cos between a task's features now and right after it was learned, on a fixed sample
-        of its test examples.
-        """
+    def _drift(self, name: str, model: Model) -> float | None:
+        """How far a task's features have moved since it was learned."""
         task = self.eval_tasks.get(name)
         if task is None or task.test is None:
             return None
-        now = model.embed(task.inputs("test", fixed_sample(task)))
-        before = self.reference_features.setdefault(name, now)
-        moved = float((1 - torch.cosine_similarity(now, before)).mean())
-        # Rounding may give a little less than nothing.
-        return max(0.0, moved) if math.isfinite(moved) else None
+        now = evaluation.sample_features(task, model)
+        return evaluation.drift(now, self.reference_features.setdefault(name, now))
 
     def _take_snapshots(self, model: Model) -> None:
         after = len(self.heads.tasks) - 1
-        chosen = snapshot_tasks(self.stream_length)
+        chosen = snapshots.chosen_tasks(self.stream_length)
         taken: dict[str, Tensor] = {}
         for number in chosen:
-            wanted = number <= after and _fits(f"features.{number}.{after}", chosen)
+            name = snapshots.features_name(number, after)
+            wanted = number <= after and snapshots.belongs(name, chosen)
             task = self.eval_tasks.get(self.heads.tasks[number].name) if wanted else None
             if task is None or task.test is None:
                 continue
-            sample = fixed_sample(task)
-            features = model.embed(task.inputs("test", sample))
-            taken[f"features.{number}.{after}"] = unit(features).half()
-            taken[f"lengths.{number}.{after}"] = features.norm(dim=1)
-            rows = self.heads.tasks[number].rows
-            taken[f"labels.{number}"] = rows[task.test.labels[sample]]
+            features = evaluation.sample_features(task, model)
+            labels = task.test.labels[evaluation.fixed_sample(task)]
+            taken[name] = unit(features).half()
+            taken[snapshots.lengths_name(number, after)] = features.norm(dim=1)
+            taken[snapshots.labels_name(number)] = self.heads.tasks[number].rows[labels]
         weights = model.head.detach()
-        taken[f"head.0.{after}"] = weights[send(self.heads.tasks[0].rows, weights.device)].clone()
+        first_rows = send(self.heads.tasks[0].rows, weights.device)
+        taken[snapshots.first_head_name(after)] = weights[first_rows].clone()
         if after == self.stream_length - 1:
-            taken |= {"head": weights.clone(), "head_of_class": model.head_of_class.clone()}
+            taken[snapshots.HEAD] = weights.clone()
+            taken[snapshots.HEAD_OF_CLASS] = model.head_of_class.clone()
         self.snapshots.update({name: value.cpu() for name, value in taken.items()})
 
     # Saving.
@@ -243,11 +247,11 @@ class Recorder:
         tensors = {f"right_after.{name}": value for name, value in self.reference_features.items()}
         tensors |= {f"snapshots.{name}": value for name, value in self.snapshots.items()}
         if self.step_log:
-            tensors["steps.rows"] = torch.tensor(self.step_log, dtype=torch.float64)
+            tensors[f"steps.{ROWS}"] = torch.from_numpy(self.step_log.to_array())
         return tensors, asdict(self.record)
 
     def load_state(self, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
-        """Take over what `state` gave."""
+        """Restore the state that `state` returned."""
         for name, value in tensors.items():
             kind, _, rest = name.partition(".")
             if kind == "right_after":
@@ -255,45 +259,12 @@ class Recorder:
             elif kind == "snapshots":
                 self.snapshots[rest] = value.cpu()
             else:
-                self.step_log = [
-                    row + [math.nan] * (len(STATS) + 3 - len(row)) for row in value.tolist()
-                ]
+                self.step_log = StepLog.from_array(value.cpu().numpy())
         self.record = Record(**record)
 
 
-def best(scores: Tensor, allowed: Tensor) -> Tensor:
-    """The row with the highest score among the allowed ones."""
-    return scores.masked_fill(~allowed, -math.inf).argmax(1)
-
-
-def fraction(right: Tensor, labels: Tensor, per_class: bool) -> float:
-    """The fraction that is right; per class, the mean of the classes' fractions."""
-    if not per_class:
-        return right.double().mean().item()
-    counts = torch.bincount(labels)
-    rights = torch.bincount(labels, weights=right.double())
-    return (rights[counts > 0] / counts[counts > 0]).mean().item()
-
-
-def fixed_sample(task: Task) -> Tensor:
-    """Indices of the test examples whose features are followed, evenly from all of them."""
-    if task.test is None:
-        raise Mistake(f"task {task.name!r} has no test examples")
-    count = len(task.test)
-    return torch.linspace(0, count - 1, min(count, DRIFT_SAMPLE)).long()
-
-
-def snapshot_tasks(length: int) -> list[int]:
-    """First, middle and last of so many tasks: 1, 9 and 17 of 17, counted from 0.
-
-    >>> snapshot_tasks(17), snapshot_tasks(2), snapshot_tasks(1)
-    ([0, 8, 16], [0, 1], [0])
-    """
-    return sorted({0, length // 2, length - 1})
-
-
 def log_stride(steps: int) -> int:
-    """The distance between two logged steps of a task that has so many.
+    """The distance between two logged steps of a task that has `steps` steps.
 
     >>> log_stride(250), log_stride(1000), log_stride(5500)
     (1, 1, 6)
@@ -301,20 +272,7 @@ def log_stride(steps: int) -> int:
     return max(1, math.ceil(steps / LOG_ROWS))
 
 
-def _fits(name: str, chosen: list[int]) -> bool:
-    """Whether a snapshot belongs to a stream whose chosen tasks are these."""
-    kind, *numbers = name.split(".")
-    if kind == "head":
-        return len(numbers) == 2
-    if kind == "labels":
-        return int(numbers[0]) in chosen
-    if kind in ("features", "lengths"):
-        of, after = map(int, numbers)
-        return of == 0 or (of in chosen and after in chosen)
-    return False
-
-
-def _append(matrix: list[list[float | None]], row: list[float | None], length: int) -> None:
-    """Add the row of the last of so many tasks; tasks learned together with it have empty rows."""
+def _append(matrix: Matrix, row: list[float | None], length: int) -> None:
+    """Add the row of the last of `length` tasks; tasks learned with it have empty rows."""
     matrix.extend([] for _ in range(length - 1 - len(matrix)))
     matrix.append(row)

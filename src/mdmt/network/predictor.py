@@ -14,10 +14,10 @@ from torch import Tensor
 
 from mdmt.errors import Mistake
 from mdmt.inputs.arrays import first_not_finite, read_inputs
-from mdmt.learning.recorder import best
 from mdmt.methods.base import Method
 from mdmt.network.heads import Heads
 from mdmt.network.model import Model
+from mdmt.network.scores import best
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import numpy as np
 
 from mdmt.metrics import A_T, BETA, average_accuracy, learning_curve_area
 from mdmt.report.study import Array, Run, Study
-from mdmt.runs.rows import stored_bytes
 
 TASKS_LEARNED = "tasks learned"
 
@@ -188,7 +187,7 @@ def cost_in_seconds(study: Study) -> Chart:
     """Accuracy against the time that learning took."""
     return _cost(
         study, "cost-seconds", "Accuracy against time", "seconds of learning",
-        lambda run: float(run.record["seconds"]), "Learning alone, without evaluation",
+        lambda run: run.record.seconds, "Learning alone, without evaluation",
     )  # fmt: skip
 
 
@@ -196,7 +195,7 @@ def cost_in_memory(study: Study) -> Chart:
     """Accuracy against the bytes of the memory."""
     return _cost(
         study, "cost-bytes", "Accuracy against memory", "memory (MB)",
-        lambda run: stored_bytes(run.record) / 1e6,
+        lambda run: run.record.stored_bytes / 1e6,
         "Stored examples, representations, and what else a method remembers of earlier tasks",
     )  # fmt: skip
 
@@ -207,7 +206,7 @@ def _cost(
     series = []
     for entry in study.entries:
         x = np.array([cost(run) for run in entry.runs])
-        y = 100 * np.array([run.record["metrics"][A_T.name] for run in entry.runs], dtype=float)
+        y = 100 * np.array([run.record.metrics[A_T.name] for run in entry.runs], dtype=float)
         mean, std = y.mean(keepdims=True), y.std(keepdims=True)
         series.append(Series(entry.label, x.mean(keepdims=True), mean, mean - std, mean + std))
     costs = [float(point.x[0]) for point in series]

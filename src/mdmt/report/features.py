@@ -10,29 +10,10 @@ import numpy as np
 
 from mdmt.report.charts import TASKS_LEARNED, Chart, Series
 from mdmt.report.study import Array, Entry, Run, Study
-from mdmt.runs.measurements import Snapshots
+from mdmt.runs.snapshots import HEAD, HEAD_OF_CLASS, Snapshots, first_head_name, labels_name
 
 TSNE = "perplexity 30, pca, seed 0"  # a change of these must change the name of a file in the cache
 MAX_CLASSES = 10  # of a task, in Fig. 3b
-
-
-def snapshot_tasks(snapshots: Snapshots) -> list[int]:
-    """The tasks that have features in the snapshots, counted from 0.
-
-    >>> snapshot_tasks({"features.0.0": 0, "features.0.1": 0, "features.1.1": 0, "head": 0})
-    [0, 1]
-    """
-    return sorted({int(name.split(".")[1]) for name in snapshots if name.startswith("features.")})
-
-
-def features(snapshots: Snapshots, task: int, after: int) -> Array | None:
-    """Features of a task's sample after a task, at their true lengths; None without finite ones."""
-    name = f"{task}.{after}"
-    if f"features.{name}" not in snapshots or f"lengths.{name}" not in snapshots:
-        return None
-    directions = snapshots[f"features.{name}"].astype(float)
-    vectors = directions * snapshots[f"lengths.{name}"].astype(float)[:, None]
-    return vectors if np.isfinite(vectors).all() else None
 
 
 def unit(vectors: Array) -> Array:
@@ -49,12 +30,12 @@ def angles_to_own_centre(snapshots: Snapshots, after: int) -> Array:
     """Fig. 3a: the angle between each feature of task 1 and the weights of its class, after a
     task.
     """
-    vectors, head = features(snapshots, 0, after), snapshots.get(f"head.0.{after}")
-    if vectors is None or head is None or not {"labels.0", "head_of_class"} <= set(snapshots):
+    vectors, head = snapshots.features(0, after), snapshots.get(first_head_name(after))
+    if vectors is None or head is None or not {labels_name(0), HEAD_OF_CLASS} <= set(snapshots):
         return np.array([])
     # The classes of task 1 were the first to get rows; the last column is the bias.
-    rows = np.flatnonzero(snapshots["head_of_class"] == 0)[: len(head)]
-    centres = unit(head[:, :-1].astype(float))[np.searchsorted(rows, snapshots["labels.0"])]
+    rows = np.flatnonzero(snapshots[HEAD_OF_CLASS] == 0)[: len(head)]
+    centres = unit(head[:, :-1].astype(float))[np.searchsorted(rows, snapshots[labels_name(0)])]
     return degrees((unit(vectors) * centres).sum(axis=1))
 
 
@@ -97,13 +78,13 @@ def class_centres(run: Run) -> tuple[list[str], Array] | None:
 
     A centre is the weights of a class in its head; with one shared head, its mean feature.
     """
-    snapshots, last = run.snapshots, len(run.record["tasks"]) - 1
-    head, head_of_class = snapshots.get("head"), snapshots.get("head_of_class")
+    snapshots, last = run.snapshots, len(run.record.tasks) - 1
+    head, head_of_class = snapshots.get(HEAD), snapshots.get(HEAD_OF_CLASS)
     shared = run.config.heads == "shared"
     names: list[str] = []
     centres: list[Array] = []
-    for task in snapshot_tasks(snapshots):
-        vectors, labels = features(snapshots, task, last), snapshots.get(f"labels.{task}")
+    for task in snapshots.tasks:
+        vectors, labels = snapshots.features(task, last), snapshots.get(labels_name(task))
         if vectors is None or labels is None or head is None or head_of_class is None:
             return None
         rows = np.unique(labels) if shared else np.flatnonzero(head_of_class == task)
@@ -126,19 +107,15 @@ def first_run(entry: Entry) -> Run:
 
 def groups_by_task(run: Run) -> dict[str, Array]:
     """Fig. 5: the features of a few tasks after the last one."""
-    snapshots, last = run.snapshots, len(run.record["tasks"]) - 1
-    groups = {
-        f"task {task + 1}": features(snapshots, task, last) for task in snapshot_tasks(snapshots)
-    }
+    snapshots, last = run.snapshots, len(run.record.tasks) - 1
+    groups = {f"task {task + 1}": snapshots.features(task, last) for task in snapshots.tasks}
     return {name: vectors for name, vectors in groups.items() if vectors is not None}
 
 
 def groups_by_time(run: Run) -> dict[str, Array]:
     """Fig. 6: the features of task 1 after each of these tasks."""
     snapshots = run.snapshots
-    groups = {
-        f"after task {task + 1}": features(snapshots, 0, task) for task in snapshot_tasks(snapshots)
-    }
+    groups = {f"after task {task + 1}": snapshots.features(0, task) for task in snapshots.tasks}
     return {name: vectors for name, vectors in groups.items() if vectors is not None}
 
 

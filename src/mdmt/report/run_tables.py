@@ -18,7 +18,8 @@ from mdmt.report.tables import metrics_table, reduction
 from mdmt.report.text import Grid, rich_table, screen
 from mdmt.runs.config import NOT_HASHED, RunConfig
 from mdmt.runs.folder import RunFolder
-from mdmt.runs.rows import mean_std, stored_bytes
+from mdmt.runs.record import RunRecord
+from mdmt.runs.rows import mean_std
 from mdmt.words import count, moment, printable, size
 
 NESTED = ("arguments", "backbone", "memory")  # keys of a config that hold several settings
@@ -44,10 +45,10 @@ def describe(run: RunFolder) -> dict[str, Any]:
         about["tasks"] = config.tasks
         record = run.record_so_far
         if record is not None and state.kind != "damaged":
-            about["seconds"] = record["seconds"]
+            about["seconds"] = record.seconds
         if record is not None and state.kind == "finished":
-            about["A_T"] = record["metrics"]["A_T"]
-            about["tasks"] = len(record["tasks"])
+            about["A_T"] = record.metrics["A_T"]
+            about["tasks"] = len(record.tasks)
             about["finished_at"] = run.finished_at.isoformat(timespec="seconds")
     return about
 
@@ -158,7 +159,7 @@ def _progress(run: dict[str, Any]) -> str:
     return f"{state}\n{checkpoint}" if run["reason"] else checkpoint
 
 
-def show_run(about: dict[str, Any], config: RunConfig, record: dict[str, Any] | None) -> None:
+def show_run(about: dict[str, Any], config: RunConfig, record: RunRecord | None) -> None:
     """All about one run: metrics with formulas, accuracies, drift, cost, versions, settings."""
     console = screen()
     console.print(Text(f"{config.name}: {about['state']}", style="bold"))
@@ -168,46 +169,44 @@ def show_run(about: dict[str, Any], config: RunConfig, record: dict[str, Any] | 
     if record is not None:
         for part in _measurements(config, record, console.width):
             console.print(part)
-        stored = stored_bytes(record)
+        stored = record.stored_bytes
         memory = f"memory {size(stored)}" if stored else "no memory"
-        by = f" by {record['ranks']} ranks" if record.get("ranks", 1) > 1 else ""
+        by = f" by {record.ranks} ranks" if record.ranks > 1 else ""
         cost = [
-            count("step", record["steps"]),
-            f"{record['seconds']:.1f} s of learning{by}",
+            count("step", record.steps),
+            f"{record.seconds:.1f} s of learning{by}",
             memory,
         ]
         console.print(Text(", ".join([*cost, f"{size(about['bytes'])} on disk"])))
-        if record.get("versions"):
-            versions = ", ".join(
-                f"{name} {version}" for name, version in record["versions"].items()
-            )
+        if record.versions:
+            versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
             console.print(Text(f"versions: {versions}"))
-    uses_memory = record is None or record["memory_bytes"] > 0
+    uses_memory = record is None or record.memory_bytes > 0
     console.print(Text(f"settings: {_settings(config, uses_memory)}"))
 
 
-def _measurements(config: RunConfig, record: dict[str, Any], width: int) -> list[Any]:
+def _measurements(config: RunConfig, record: RunRecord, width: int) -> list[Any]:
     parts: list[Any] = []
-    if record.get("reduced"):
-        parts.append(Text(reduction(record["reduced"], own_data=config.is_own_data)))
-    cells = {name: mean_std([value]) for name, value in record["metrics"].items()}
+    if record.reduced:
+        parts.append(Text(reduction(record.reduced, own_data=config.is_own_data)))
+    cells = {name: mean_std([value]) for name, value in record.metrics.items()}
     parts += [Text(""), metrics_table(cells)]
     after = [
-        number for number, row in enumerate(record["accuracy"]) if any(a is not None for a in row)
+        number for number, row in enumerate(record.accuracy) if any(a is not None for a in row)
     ]
     if not after:
         return [*parts, Text("no task is finished yet"), Text("")]
     accuracies = {
-        str(number + 1): [None if a is None else 100 * a for a in record["accuracy"][number]]
+        str(number + 1): [None if a is None else 100 * a for a in record.accuracy[number]]
         for number in after
     }
     parts += [Text("\naccuracy (%) on each task (column) after learning a task (row)")]
     parts += task_table(accuracies, 1, width)
-    free = [None if a is None else 100 * a for a in record["accuracy_task_free"][after[-1]]]
+    free = [None if a is None else 100 * a for a in record.accuracy_task_free[after[-1]]]
     parts += [Text("\naccuracy (%) on each task in the end where the task is not given")]
     parts += task_table({"": free}, 1, width)
     parts += [Text("\ndrift of each task's features since it was learned (1 - cos)")]
-    parts += task_table({"": record["drift"][after[-1]]}, 3, width)
+    parts += task_table({"": record.drift[after[-1]]}, 3, width)
     return [*parts, Text("")]
 
 

@@ -11,7 +11,7 @@ import mdmt.metrics as metrics
 import mdmt.runs.rows as comparison
 from mdmt.metrics import Metric
 from mdmt.report.charts import Chart, Series, measured
-from mdmt.report.features import first_run, snapshot_tasks
+from mdmt.report.features import first_run
 from mdmt.report.heatmaps import task_sample
 from mdmt.report.study import Entry, Study
 from mdmt.report.tables import footnotes, published_metrics, published_text
@@ -62,7 +62,7 @@ class MethodDetails:
 
 def setup(study: Study) -> dict[str, str]:
     """The protocol and the settings of the runs; rows with other settings are named."""
-    tasks = study.runs[0].record["tasks"]
+    tasks = study.runs[0].record.tasks
     reduced = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in study.reduced.items())
     train, test = (_range([task.get(part) for task in tasks]) for part in ("train", "test"))
     return {
@@ -114,7 +114,7 @@ def _range(numbers: list[object]) -> str:
 
 
 def _versions(study: Study) -> str:
-    versions = [run.record.get("versions") or {} for run in study.runs]
+    versions = [run.record.versions for run in study.runs]
     texts = {
         ", ".join(f"{name} {version}" for name, version in parts.items()) for parts in versions
     }
@@ -123,7 +123,7 @@ def _versions(study: Study) -> str:
 
 def snapshot_numbers(study: Study) -> list[int]:
     """The tasks whose features are shown, counted from 1."""
-    tasks = (snapshot_tasks(first_run(entry).snapshots) for entry in study.entries)
+    tasks = (first_run(entry).snapshots.tasks for entry in study.entries)
     return [task + 1 for task in next(filter(None, tasks), [])]
 
 

@@ -17,9 +17,10 @@ from mdmt.errors import Mistake
 from mdmt.metrics import BETA
 from mdmt.runs.config import RunConfig
 from mdmt.runs.folder import CONFIG, RunFolder, State
-from mdmt.runs.measurements import Snapshots
 from mdmt.runs.paper import METHODS, NEWER
+from mdmt.runs.record import RunRecord
 from mdmt.runs.rows import Row, row_of
+from mdmt.runs.snapshots import Snapshots
 from mdmt.words import count, printable
 
 Array = NDArray[np.float64]
@@ -31,22 +32,22 @@ class Run:
 
     path: Path
     config: RunConfig
-    record: dict[str, Any]
+    record: RunRecord
 
     @cached_property
     def accuracy(self) -> Array:
         """T x T, NaN where nothing was evaluated."""
-        return np.array(self.record["accuracy"], dtype=float)
+        return np.array(self.record.accuracy, dtype=float)
 
     @cached_property
     def drift(self) -> Array:
         """T x T, NaN where nothing was measured."""
-        return np.array(self.record["drift"], dtype=float)
+        return np.array(self.record.drift, dtype=float)
 
     @cached_property
     def curve(self) -> Array:
         """Z_0..Z_10, a row per task."""
-        return np.array(self.record["curve"], dtype=float).reshape(-1, BETA + 1)
+        return np.array(self.record.curve, dtype=float).reshape(-1, BETA + 1)
 
     @cached_property
     def snapshots(self) -> Snapshots:
@@ -54,7 +55,7 @@ class Run:
         try:
             return RunFolder(self.path).snapshots
         except (Mistake, OSError):
-            return {}
+            return Snapshots()
 
 
 @dataclass(frozen=True)
@@ -219,12 +220,8 @@ def _run_so_far(folder: RunFolder) -> Run | None:
         return None
     if record is None:
         return None
-    tasks = max(config.tasks or 0, len(record["tasks"]))
-    whole = {}
-    for name in ("accuracy", "accuracy_task_free", "drift"):
-        rows = [row + [None] * (tasks - len(row)) for row in record[name]]
-        whole[name] = rows + [[None] * tasks] * (tasks - len(rows))
-    return Run(folder.path, config, {**record, **whole})
+    tasks = max(config.tasks or 0, len(record.tasks))
+    return Run(folder.path, config, record.padded(tasks))
 
 
 def _reason(folder: RunFolder, state: State, tasks: int | None) -> str:
@@ -259,7 +256,7 @@ def _stream(run: Run) -> tuple[str, ...]:
 
 def _stream_reduction(run: Run) -> dict[str, Any]:
     """How the stream is reduced; the reference batch is a method's affair, and in its label."""
-    reduced = run.record.get("reduced") or {}
+    reduced = run.record.reduced or {}
     return {key: value for key, value in reduced.items() if key != "reference_batch"}
 
 
@@ -275,7 +272,7 @@ def _study(entries: dict[tuple[str, str], dict[int, Run]]) -> Study:
     rows.sort(key=_place)
     first = rows[0].runs[0]
     config = first.config
-    tasks = len(first.record["tasks"])
+    tasks = len(first.record.tasks)
     return Study(config.benchmark, config.heads, tasks, _stream_reduction(first), rows)
 
 

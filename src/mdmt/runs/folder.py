@@ -1,12 +1,12 @@
-"""A run folder: what is in it, and what state it is in.
+"""A run folder: its files, and the state of the run.
 
 A folder OUT/benchmark/method/<hash of the config>/<seed> holds `config.json` (all that is needed to
-run it again), `record.json` (what was measured), `steps.csv` (loss and gradient of each step in the
-log), `snapshots.safetensors`, while it is not finished `checkpoint/`, after a failure `failed.json`
-(why), and `tensorboard/` and `model/` (the learner, for `Learner.load`) when they were asked for.
+run it again), `record.json` (the measurements), `steps.csv` (the step log) and
+`snapshots.safetensors`; until the run is finished `checkpoint/`; after a failure `failed.json` (the
+reason); and, if asked for, `tensorboard/` and `model/` (the learner, for `Learner.load`).
 
-Whatever lies there may be unfinished, damaged or not ours: nothing is trusted before it is checked,
-and nothing that a folder names is imported. Nothing here loads torch.
+A folder may be unfinished, damaged or written by somebody else: everything is checked before it is
+used, and nothing that a folder names is imported.
 """
 
 from __future__ import annotations
@@ -20,23 +20,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
+import mdmt.runs.gate as gate
 from mdmt.errors import Mistake, summarise
 from mdmt.runs.config import RunConfig
-from mdmt.runs.gate import text
-from mdmt.runs.measurements import (
-    Position,
-    Snapshots,
-    Step,
-    check_checkpoint,
-    check_record,
-    check_snapshots,
-    check_steps,
-    steps_as_csv,
-    steps_from_csv,
-)
-from mdmt.system.files import is_locked, lock, read_json, write_file, write_json
+from mdmt.runs.record import RunRecord
+from mdmt.runs.snapshots import Snapshots, read_arrays
+from mdmt.runs.step_log import ROWS, StepLog
+from mdmt.system.files import JsonObject, is_locked, lock, read_json, write_file, write_json
 from mdmt.system.state import SavedState, StateFolder
 from mdmt.words import printable
 
@@ -48,14 +40,23 @@ FAILED = "failed.json"
 LOCK = ".lock"
 CHECKPOINT = "checkpoint"
 EVENTS = "tensorboard"
-MODEL = "model"  # the learner when the run was over, where that was asked for
+MODEL = "model"
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class Position:
+    """The task and step of a checkpoint; `of_task` is False at the end of the task."""
+
+    task: int
+    step: int
+    of_task: bool
+
+
+@dataclass(frozen=True)
 class State:
-    """What a folder is: `running` where a process holds it, `stopped` where none does."""
+    """The state of a run folder: `running` if a process has locked it, `stopped` if none has."""
 
     kind: Literal["finished", "running", "stopped", "failed", "damaged", "foreign"]
     reason: str = ""
@@ -63,7 +64,7 @@ class State:
 
 
 class RunFolder:
-    """One run folder. A file is read when it is first asked for; a Mistake names a damaged one."""
+    """One run folder. Files are read on first use; a Mistake names a damaged one."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -73,21 +74,21 @@ class RunFolder:
 
     @cached_property
     def config(self) -> RunConfig:
-        """What determines the run."""
+        """The configuration of the run."""
         content = self._read(CONFIG)
         with _damage(CONFIG):
             return RunConfig.from_json(content)
 
     @cached_property
-    def record(self) -> dict[str, Any]:
-        """What a finished run measured, its metrics computed from the accuracies."""
+    def record(self) -> RunRecord:
+        """The record of a finished run."""
         content = self._read(RECORD)
         with _damage(RECORD):
-            return check_record(content)
+            return RunRecord.from_json(content)
 
     @property
-    def finished_record(self) -> dict[str, Any] | None:
-        """The record, or None where there is no good one."""
+    def finished_record(self) -> RunRecord | None:
+        """The record, or None if it is missing or damaged."""
         try:
             return self.record
         except (Mistake, OSError):
@@ -95,50 +96,49 @@ class RunFolder:
 
     @property
     def finished_at(self) -> datetime:
-        """When the record was written."""
+        """The time at which the record was written."""
         return datetime.fromtimestamp((self.path / RECORD).stat().st_mtime)
 
     def check_model(self, config: RunConfig) -> None:
-        """Refuse to read a finished run for its model where it kept none."""
+        """Raise a Mistake if `config` asks for the model of a finished run that kept none."""
         if config.keep_model and not (self.path / MODEL).is_dir():
-            raise Mistake(
-                f"{self} is finished and kept no model: --keep-model --fresh computes it once more"
-            )
+            remedy = "--keep-model --fresh repeats the run and keeps it"
+            raise Mistake(f"{self} is finished and kept no model: {remedy}")
 
     @property
-    def record_so_far(self) -> dict[str, Any] | None:
-        """The record, or what the last checkpoint has of it; None where there is neither."""
+    def record_so_far(self) -> RunRecord | None:
+        """The record, or that of the last checkpoint; None if there is neither."""
         if self.has(RECORD):
             return self.record
-        return self._checkpoint[1] if self._checkpoint else None
+        return self._progress[1] if self._progress else None
 
     @property
-    def steps(self) -> list[Step]:
-        """The step log of a run, finished or not; empty where it has none."""
+    def steps(self) -> StepLog:
+        """The step log of a run, finished or not; empty if there is none."""
         if self.has(STEPS):
             with _damage(STEPS):
-                return steps_from_csv((self.path / STEPS).read_text(errors="replace"))
-        return self._from_checkpoint(_logged_steps) or []
+                return StepLog.from_csv((self.path / STEPS).read_text(errors="replace"))
+        return self._from_checkpoint(_steps_of) or StepLog()
 
     @property
     def snapshots(self) -> Snapshots:
-        """Features and heads of a finished run; empty where it has none."""
+        """The snapshots of a finished run; empty if there are none."""
         if not self.has(SNAPSHOTS):
-            return {}
+            return Snapshots()
         with _damage(SNAPSHOTS):
-            return check_snapshots(_tensors((self.path / SNAPSHOTS).read_bytes()))
+            return Snapshots.from_bytes((self.path / SNAPSHOTS).read_bytes())
 
     @property
     def failure(self) -> str | None:
-        """Why the run failed, in one line; None where it did not, or that cannot be read."""
+        """Why the run failed, in one line; None if it did not fail or the reason is unreadable."""
         try:
-            return text("reason", self._read(FAILED).get("reason"))
+            return gate.text("reason", self._read(FAILED).get("reason"))
         except (Mistake, OSError):
             return None
 
     @property
     def traceback(self) -> list[str]:
-        """The lines of code on which a run failed; empty where they are not known."""
+        """The traceback of a failed run, line by line; empty if none was written."""
         try:
             trace = self._read(FAILED).get("traceback")
         except (Mistake, OSError):
@@ -147,22 +147,22 @@ class RunFolder:
 
     @property
     def is_running(self) -> bool:
-        """Whether a process is at work here: it holds the lock."""
+        """Whether a process works on the run: it has locked the folder."""
         return is_locked(self.path / LOCK)
 
     @property
     def bytes(self) -> int:
         """The size of all files in the folder."""
         total = 0
-        for place, _, names in os.walk(self.path):
+        for parent, _, names in os.walk(self.path):
             for name in names:
                 with suppress(OSError):  # removed meanwhile
-                    total += os.lstat(os.path.join(place, name)).st_size
+                    total += os.lstat(os.path.join(parent, name)).st_size
         return total
 
     @property
     def state(self) -> State:
-        """What the folder is; whatever cannot be read is a reason, and never raises."""
+        """The state of the run; it never raises, since damage is a state with a reason."""
         try:
             return self._state()
         except (Mistake, OSError) as error:
@@ -172,7 +172,7 @@ class RunFolder:
         if self.has(CONFIG):
             if not {"benchmark", "method"} & set(self._read(CONFIG)):
                 return State("foreign", f"{CONFIG} is not that of a run")
-            _ = self.config  # raises where it is damaged, as does the record
+            _ = self.config  # raises a Mistake if it is damaged, as does the record
         if self.has(RECORD):
             _ = self.config
             _ = self.record
@@ -185,14 +185,13 @@ class RunFolder:
             return State("failed", self.failure, self.position)
         if self.position is not None:
             return State("stopped", "", self.position)
-        return State(
-            "stopped", "it left no checkpoint" if self.has(CONFIG) else "nothing is written yet"
-        )
+        reason = "it left no checkpoint" if self.has(CONFIG) else "nothing is written yet"
+        return State("stopped", reason)
 
     @property
     def position(self) -> Position | None:
-        """Where the last checkpoint is; None where there is none."""
-        return self._checkpoint[0] if self._checkpoint else None
+        """The position of the last checkpoint; None if there is none."""
+        return self._progress[0] if self._progress else None
 
     @property
     def checkpoint(self) -> StateFolder:
@@ -200,22 +199,19 @@ class RunFolder:
         return StateFolder(self.path / CHECKPOINT, CHECKPOINT)
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of this name."""
+        """Whether the folder has a file of this name."""
         return (self.path / name).is_file()
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """The folder, made where there is none, is this process's alone; another one that wants it
-        is refused.
-        """
+        """Create the folder if necessary and lock it; refuse if another process has locked it."""
         with ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(lock(self.path / LOCK))
             except BlockingIOError:
-                raise Mistake(
-                    f"{self} is in use by another process: wait for it, or use another --out"
-                ) from None
+                remedy = "wait for it, or use another --out"
+                raise Mistake(f"{self} is in use by another process: {remedy}") from None
             except OSError as error:
                 raise Mistake(
                     f"{self} cannot be written ({error.strerror}): choose another folder with --out"
@@ -223,24 +219,20 @@ class RunFolder:
             yield
 
     def begin(self, config: RunConfig) -> None:
-        """Write down what is run here."""
+        """Write the configuration."""
         write_json(self.path / CONFIG, config.to_json())
 
-    def finish(self, record: dict[str, Any], steps: list[Step], snapshots: Snapshots) -> None:
-        """Write what was measured, the record last; the checkpoint is not needed any more."""
-        from safetensors.numpy import save
-
-        write_file(self.path / SNAPSHOTS, save(snapshots))
-        write_file(self.path / STEPS, steps_as_csv(steps).encode())
-        write_json(self.path / RECORD, record)
+    def finish(self, record: RunRecord, steps: StepLog, snapshots: Snapshots) -> None:
+        """Write the measurements, the record last, and remove the checkpoint."""
+        write_file(self.path / SNAPSHOTS, snapshots.to_bytes())
+        write_file(self.path / STEPS, steps.to_csv().encode())
+        write_json(self.path / RECORD, record.to_json())
         shutil.rmtree(self.path / CHECKPOINT, ignore_errors=True)
 
     def fail(
         self, reason: str, task: int | None, step: int | None, trace: str | None = None
     ) -> None:
-        """Write down what ended the run, after which step of which task and, where it is known, on
-        which lines.
-        """
+        """Write why the run failed, after which step of which task, and the traceback if given."""
         about = {"reason": reason, "task": task, "step": step}
         if trace is not None:
             about["traceback"] = trace
@@ -248,20 +240,18 @@ class RunFolder:
             write_json(self.path / FAILED, about)
 
     def forget_failure(self) -> None:
-        """The run is started again."""
+        """Remove the trace of an earlier failure: the run is started again."""
         (self.path / FAILED).unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Forget what a run left."""
+        """Remove everything that a run has written."""
         for name in (CHECKPOINT, EVENTS, MODEL):
             shutil.rmtree(self.path / name, ignore_errors=True)
         for name in (RECORD, CONFIG, STEPS, SNAPSHOTS, FAILED):
             (self.path / name).unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove a run that no process holds, and the folders above it that are empty then; other
-        files stay.
-        """
+        """Remove the run, and parent folders that are empty then; files of others stay."""
         if self.state.kind == "foreign":
             raise Mistake(f"{self} is not a run of mdmt: {self.state.reason}")
         with self.lock():
@@ -270,13 +260,9 @@ class RunFolder:
         self._remove_empty_folders()
 
     def remove_if_not_begun(self) -> None:
-        """Leave nothing of a run that was refused before it began; another process may hold the
-        folder.
-        """
-        if not self.is_running and not {entry.name for entry in self.path.glob("*")} - {
-            FAILED,
-            LOCK,
-        }:
+        """Remove the folder of a run that was refused before it began, unless it is in use."""
+        written = {entry.name for entry in self.path.glob("*")} - {FAILED, LOCK}
+        if not self.is_running and not written:
             (self.path / FAILED).unlink(missing_ok=True)
             (self.path / LOCK).unlink(missing_ok=True)
             self._remove_empty_folders()
@@ -288,23 +274,21 @@ class RunFolder:
             for folder in (self.path, *above):
                 folder.rmdir()
 
-    def _read(self, name: str) -> dict[str, Any]:
-        if not self.has(name):  # nor a pipe, which would never end
+    def _read(self, name: str) -> JsonObject:
+        if not self.has(name):  # a pipe would block forever
             raise Mistake(f"{name} is missing")
         return read_json(self.path / name)
 
     @cached_property
-    def _checkpoint(self) -> tuple[Position, dict[str, Any]] | None:
-        return self._from_checkpoint(check_checkpoint)
+    def _progress(self) -> tuple[Position, RunRecord] | None:
+        return self._from_checkpoint(_progress_of)
 
     def _from_checkpoint(self, use: Callable[[SavedState], T]) -> T | None:
         """Apply `use` to the last good checkpoint, or return None if there is no checkpoint."""
         damage: Mistake | None = None
         for name in self.checkpoint.manifests:
             try:
-                saved = self.checkpoint.open(name)
-                with _damage(f"{CHECKPOINT}/{name}"):
-                    return use(saved)
+                return use(self.checkpoint.open(name))
             except Mistake as error:
                 damage = damage or error
         if damage is not None:
@@ -312,55 +296,55 @@ class RunFolder:
         return None
 
 
-def _logged_steps(saved: SavedState) -> list[Step]:
+def _progress_of(saved: SavedState) -> tuple[Position, RunRecord]:
+    """The position of a checkpoint, and the record until then."""
+    with _damage(saved.name):
+        record = saved.rest.get("record")
+        if not isinstance(record, dict):
+            raise Mistake("it has no record")
+        tasks = gate.array("tasks", gate.value_of(saved.rest, "tasks"))
+        step = gate.whole(0, 10**12)("done", gate.value_of(saved.rest, "done"))
+        is_open = gate.value_of(saved.rest, "open") is not None
+        return Position(len(tasks), step, is_open), RunRecord.from_checkpoint(record)
+
+
+def _steps_of(saved: SavedState) -> StepLog:
     """The step log of a checkpoint."""
     if "steps" not in saved.files:
-        return []
-    return check_steps(_tensors(saved.part("steps")).get("rows"))
+        return StepLog()
+    data = saved.part("steps")
+    with _damage(saved.name):
+        return StepLog.from_array(read_arrays(data).get(ROWS))
 
 
 @contextmanager
 def _damage(name: str) -> Iterator[None]:
-    """Put the name of the file before what is wrong with it."""
+    """Put the name of the file in front of the message about its damage."""
     try:
         yield
     except Mistake as error:
         raise Mistake(f"{name} is damaged: {error}") from None
 
 
-def _tensors(data: bytes) -> Snapshots:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        return load(data)
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise Mistake(printable(f"no tensors ({error})")) from None
-
-
 def find_runs(out: str | Path) -> list[RunFolder]:
-    """Every folder under a folder that holds a run, or part of one; hidden folders are passed
-    over.
-    """
+    """All run folders under a folder, complete or not; hidden folders are skipped."""
     paths = []
-    for place, folders, names in os.walk(out):
+    for parent, folders, names in os.walk(out):
         if {RECORD, CONFIG, LOCK} & set(names) or CHECKPOINT in folders:
-            paths.append(Path(place))
+            paths.append(Path(parent))
             folders.clear()
         folders[:] = [name for name in folders if not name.startswith(".")]
     return [RunFolder(path) for path in sorted(paths)]
 
 
 def find_run(name: str, out: str | Path) -> RunFolder:
-    """The one run that a path, or a part of the path of a run under OUT, names."""
+    """Find the one run with this path, or with this text in its path under OUT."""
     runs = find_runs(name if Path(name).is_dir() else out)
     if not Path(name).is_dir():
         runs = [run for run in runs if name in str(run.path)]
     if not runs:
-        raise Mistake(
-            f"no run {name!r} in {out}: give its folder or a part of it, such as its hash; see mdmt"
-            " runs list"
-        )
+        remedy = "give its folder or a part of it, such as its hash; see mdmt runs list"
+        raise Mistake(f"no run {name!r} in {out}: {remedy}")
     if len(runs) > 1:
         first = ", ".join(str(run) for run in runs[:3]) + (", ..." if len(runs) > 3 else "")
         raise Mistake(f"{name!r} names {len(runs)} runs: {first}; give more of the path")

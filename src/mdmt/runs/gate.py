@@ -101,6 +101,13 @@ def flag(key: str, value: Any) -> bool:
     return value
 
 
+def array(key: str, value: Any) -> list[Any]:
+    """A list of anything."""
+    if not isinstance(value, list):
+        raise refusal(key, value, "a list")
+    return value
+
+
 def or_null(check: Check) -> Check:
     """The same check, which null passes."""
     return lambda key, value: None if value is None else check(key, value)

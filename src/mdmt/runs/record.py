@@ -1,4 +1,8 @@
-"""The record of a run: what was measured, to JSON. Loading it does not load torch."""
+"""The record of a run: accuracies, curves and drift, with the cost of learning.
+
+`Record` is what a learner measures as it goes; `RunRecord` is what a run folder holds. Whatever is
+read from a folder may be damaged or written by somebody else, so `from_json` checks all of it.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,25 @@ import subprocess
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypedDict, cast
 
+import mdmt.runs.gate as gate
+from mdmt.errors import Mistake
 from mdmt.metrics import BETA, metrics_of
+from mdmt.system.files import JsonObject
 
-Rows = list[list[float | None]]  # one row per task learned so far; None: not evaluated
-LogRow = list[float]  # of the step log: task, step, loss, gradient, seconds
+Matrix = list[list[float | None]]  # one row per learned task; None: not evaluated
+MATRICES = ("accuracy", "accuracy_task_free", "drift")
+MAX_TASKS = 10_000
+
+
+class TaskInfo(TypedDict):
+    """What a record says about a task."""
+
+    name: str
+    classes: list[Any]
+    train: int | None  # numbers of examples
+    test: int | None
 
 
 @dataclass
@@ -24,15 +41,15 @@ class Record:
     `accuracy` has the task given, `accuracy_task_free` lets all seen heads compete. `curve` holds
     Z_0..Z_10 of each task, a point every ten examples. `drift[i][j]` is 1 - cos between the
     features of task j after task i and right after task j, on a fixed sample. `seconds` is the time
-    spent learning, evaluation aside. `memory_bytes` counts the examples kept, `buffer_bytes` what
-    else the method remembers, such as the importance of each weight.
+    spent learning, without evaluation. `memory_bytes` counts the stored examples, `buffer_bytes`
+    everything else that the method stores, such as the importance of each weight.
     """
 
-    accuracy: Rows = field(default_factory=list)
-    accuracy_task_free: Rows = field(default_factory=list)
-    curve: Rows = field(default_factory=list)
-    drift: Rows = field(default_factory=list)
-    tasks: list[dict[str, Any]] = field(default_factory=list)
+    accuracy: Matrix = field(default_factory=list)
+    accuracy_task_free: Matrix = field(default_factory=list)
+    curve: Matrix = field(default_factory=list)
+    drift: Matrix = field(default_factory=list)
+    tasks: list[TaskInfo] = field(default_factory=list)
     seconds: float = 0.0
     steps: int = 0
     memory_bytes: int = 0
@@ -41,40 +58,190 @@ class Record:
 
     @property
     def metrics(self) -> dict[str, float | None]:
-        """Those of METRICS, by name."""
-        return metrics_of(self._matrices())
+        """The value of each of METRICS, by name."""
+        return metrics_of(self.padded())
 
-    def to_json(self) -> dict[str, Any]:
-        """All of it as record.json holds it."""
-        return {
-            **dataclasses.asdict(self),
-            **self._matrices(),
-            "metrics": self.metrics,
-            "versions": versions(),
-        }
+    @property
+    def stored_bytes(self) -> int:
+        """The size of everything that the method stores."""
+        return self.memory_bytes + self.buffer_bytes
 
-    def _matrices(self) -> dict[str, Rows]:
-        """Each filled up with None."""
-        size = len(self.tasks)
-        matrices = {
-            name: square(getattr(self, name), size)
-            for name in ("accuracy", "accuracy_task_free", "drift")
-        }
-        return {**matrices, "curve": padded(self.curve, BETA + 1)}
+    def padded(self, tasks: int | None = None) -> Self:
+        """Fill the matrices up with None, for a number of tasks; by default those in the record."""
+        size = len(self.tasks) if tasks is None else tasks
+        return dataclasses.replace(
+            self,
+            accuracy=_square(self.accuracy, size),
+            accuracy_task_free=_square(self.accuracy_task_free, size),
+            drift=_square(self.drift, size),
+            curve=_padded(self.curve, BETA + 1),
+        )
+
+    def to_json(self) -> JsonObject:
+        """The measurements and metrics, as record.json holds them, with the versions in use."""
+        content = dataclasses.asdict(self.padded())
+        return {**content, "metrics": self.metrics, "versions": versions()}
 
 
-def padded(rows: Rows, width: int) -> Rows:
-    """Rows filled up with None."""
+@dataclass
+class RunRecord(Record):
+    """The record of a run folder: finished, or what was measured until the last checkpoint."""
+
+    versions: dict[str, str] = field(default_factory=dict)
+    reduced: JsonObject | None = None  # what makes the run smaller than the protocol
+    ranks: int = 1  # processes that shared the run
+    finished: bool = True
+    other: JsonObject = field(default_factory=dict)  # keys of later versions
+
+    @classmethod
+    def of(cls, record: Record, reduced: JsonObject | None, ranks: int) -> RunRecord:
+        """The record of a run that has just finished."""
+        whole = record.padded()
+        measured = {one.name: getattr(whole, one.name) for one in dataclasses.fields(Record)}
+        return cls(**measured, versions=versions(), reduced=reduced, ranks=ranks)
+
+    def to_json(self) -> JsonObject:
+        """The content of record.json."""
+        measured = {one.name: getattr(self, one.name) for one in dataclasses.fields(Record)}
+        content = {**measured, "metrics": self.metrics}
+        if self.finished:
+            content |= {"versions": self.versions, "reduced": self.reduced, "ranks": self.ranks}
+        return {**content, "finished": self.finished, **self.other}
+
+    @classmethod
+    def from_json(cls, content: JsonObject) -> RunRecord:
+        """Check the record of a finished run; raise a Mistake that says what is wrong.
+
+        Stored metrics are ignored: they are computed from the matrices, so that old records have
+        the metrics of this version too.
+        """
+        if content.get("finished") is not True:
+            raise Mistake("it does not say that the run finished")
+        return cls(
+            **_measurements(content),
+            versions=_versions(content.get("versions") or {}),
+            reduced=_reduced(content.get("reduced")),
+            ranks=gate.whole(1, 10**6)("ranks", content.get("ranks", 1)),
+            other=_other(content),
+        )
+
+    @classmethod
+    def from_checkpoint(cls, content: JsonObject) -> RunRecord:
+        """Check the record in a checkpoint, whose matrices lack what is not measured yet.
+
+        With one shared head, tasks to come are evaluated too; these accuracies are left out.
+        """
+        size = len(gate.array("tasks", gate.value_of(content, "tasks")))
+        matrices = {}
+        for name in MATRICES:
+            matrices[name] = [row[:size] for row in _filled(name, content, size, size)]
+        measured = _measurements({**content, **matrices})
+        return cls(**measured, finished=False, other=_other(content))
+
+
+def _measurements(content: JsonObject) -> dict[str, Any]:
+    """The checked fields of a `Record`."""
+    tasks = [_task(task) for task in gate.array("tasks", gate.value_of(content, "tasks"))]
+    size = len(tasks)
+    if not 1 <= size <= MAX_TASKS:
+        raise Mistake("it has no tasks" if not size else f"it has more than {MAX_TASKS} tasks")
+    curve = _filled("curve", content, size, BETA + 1)
+
+    def matrix(name: str, low: float, high: float) -> Matrix:
+        return _matrix(name, gate.value_of(content, name), size, size, low, high)
+
+    return {
+        "accuracy": matrix("accuracy", 0.0, 1.0),
+        "accuracy_task_free": matrix("accuracy_task_free", 0.0, 1.0),
+        "curve": _matrix("curve", curve, size, BETA + 1, 0.0, 1.0),
+        "drift": matrix("drift", -1e6, 1e6),
+        "tasks": tasks,
+        "seconds": gate.number(1e12)("seconds", gate.value_of(content, "seconds")),
+        "steps": gate.whole(0, 10**12)("steps", gate.value_of(content, "steps")),
+        "memory_bytes": gate.whole(0, 10**15)(
+            "memory_bytes", gate.value_of(content, "memory_bytes")
+        ),
+        # runs of mdmt 0.1.0 did not count buffers
+        "buffer_bytes": gate.whole(0, 10**15)("buffer_bytes", content.get("buffer_bytes", 0)),
+        "weights_sha256": gate.text("weights_sha256", content.get("weights_sha256", "")),
+    }
+
+
+def _other(content: JsonObject) -> JsonObject:
+    """The keys that this version does not know."""
+    known = {one.name for one in dataclasses.fields(RunRecord)} | {"metrics"}
+    return {key: value for key, value in content.items() if key not in known}
+
+
+def _task(value: Any) -> TaskInfo:
+    if not isinstance(value, dict):
+        raise gate.refusal("tasks", value, "a list of objects")
+    classes = gate.array("classes", value.get("classes", []))
+    size = gate.or_null(gate.whole(0, 10**12))
+    checked = {
+        **value,
+        "name": gate.text("name", value.get("name")),
+        "classes": [gate.scalar("classes", one) for one in classes],
+        "train": size("train", value.get("train")),
+        "test": size("test", value.get("test")),
+    }
+    return cast(TaskInfo, checked)
+
+
+def _versions(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise gate.refusal("versions", value, "an object of texts")
+    text = gate.text
+    return {text("versions", name): text(f"versions.{name}", one) for name, one in value.items()}
+
+
+def _reduced(value: Any) -> JsonObject | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise gate.refusal("reduced", value, "an object or null")
+    return {
+        gate.text("reduced", name): gate.scalar("reduced", part) for name, part in value.items()
+    }
+
+
+def _rows(key: str, value: Any) -> list[list[Any]]:
+    rows = gate.array(key, value)
+    if not all(isinstance(row, list) for row in rows):
+        raise gate.refusal(key, value, "a list of lists")
+    return rows
+
+
+def _filled(key: str, content: JsonObject, height: int, width: int) -> list[list[Any]]:
+    """The rows of an incomplete matrix, filled up with None."""
+    rows = _rows(key, gate.value_of(content, key))
+    rows = rows + [[]] * max(0, height - len(rows))
+    return [row + [None] * (width - len(row)) for row in rows]
+
+
+def _matrix(key: str, value: Any, height: int, width: int, low: float, high: float) -> Matrix:
+    """Check a matrix of numbers from low to high; NaN becomes None."""
+    rows = _rows(key, value)
+    if len(rows) != height or any(len(row) != width for row in rows):
+        raise Mistake(f"{key} is not {height} x {width}")
+    if not {type(cell) for row in rows for cell in row} <= {int, float, type(None)}:
+        raise Mistake(f"{key} has other things than numbers")
+    for row in rows:
+        if any(not low <= cell <= high for cell in row if cell is not None and cell == cell):
+            raise Mistake(f"{key} has numbers outside of {low:g} to {high:g}")
+    return [[None if cell is None or cell != cell else cell for cell in row] for row in rows]
+
+
+def _padded(rows: Matrix, width: int) -> Matrix:
     return [(row + [None] * width)[:width] for row in rows]
 
 
-def square(rows: Rows, size: int) -> Rows:
-    """A size x size matrix of rows."""
-    return padded((rows + [[]] * size)[:size], size)
+def _square(rows: Matrix, size: int) -> Matrix:
+    return _padded((rows + [[]] * size)[:size], size)
 
 
 def versions() -> dict[str, str]:
-    """Versions of everything that may change a number."""
+    """The versions of everything that may change a result."""
     import numpy
     import torch
 
@@ -91,11 +258,9 @@ def versions() -> dict[str, str]:
 
 @cache
 def commit(package: Path = Path(__file__).parents[1]) -> str | None:
-    """The commit of the package, with "-dirty" where its files differ from it; None where it is not
-    in a repository.
-    """
+    """The commit of the package, with "-dirty" if files were changed; None outside a repository."""
     git = ["git", "-C", str(package)]
-    # an environment inside another project is not
+    # a package installed inside the repository of another project is not tracked there
     tracked = [*git, "ls-files", "--error-unmatch", "__init__.py"]
     described = [*git, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:

@@ -1,4 +1,4 @@
-"""Runs as rows: what they measured, the published values, the differences to another row."""
+"""Rows of tables: the runs of one method, beside the published values and other rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 import mdmt.metrics as metrics
 from mdmt.metrics import A_T
@@ -14,6 +14,8 @@ from mdmt.published import published, table
 from mdmt.published.settings import UNRECORDED, behind_table_1
 from mdmt.runs.config import RunConfig
 from mdmt.runs.paper import ABLATION
+from mdmt.runs.record import RunRecord, TaskInfo
+from mdmt.system.files import JsonObject
 
 RESULT = (
     "benchmark",
@@ -26,12 +28,12 @@ RESULT = (
     "published",
     "runs",
 )
-NEAR = 0.15  # the share of the way from chance to 1 that is hardly anything
+NEAR = 0.15  # of the way from chance to 1; below it almost nothing was learned
 LEVEL = 0.95  # the confidence of an interval
 
 
 class Spread(TypedDict):
-    """A number over several runs, or as it was published."""
+    """Mean and standard deviation of a number, over several runs or as published."""
 
     mean: float
     std: float | None
@@ -39,11 +41,11 @@ class Spread(TypedDict):
     source: NotRequired[str]
 
 
-Cells = dict[str, Spread | None]  # by metric; None where it is not defined
+Cells = dict[str, Spread | None]  # by metric; None if it is undefined
 
 
 class Failure(TypedDict):
-    """A run that failed, and why."""
+    """A run that failed, and the reason."""
 
     label: str
     seed: int
@@ -52,53 +54,53 @@ class Failure(TypedDict):
 
 @dataclass(frozen=True)
 class Differences:
-    """Each metric of a row less that of another, paired by seed."""
+    """The metrics of a row minus those of another row, paired by seed."""
 
     against: str
-    seeds: list[int]  # those that both have
+    seeds: list[int]  # the seeds that both rows have
     metrics: Cells
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {"against": self.against, "seeds": self.seeds, **self.metrics}
 
 
 @dataclass(frozen=True)
 class Row:
-    """The runs of one method or variant, which differ in the seed alone."""
+    """The runs of one method or variant, which differ only in their seeds."""
 
     benchmark: str
     method: str
     label: str
     reading: str | None
     seeds: list[int]
-    reduced: dict[str, Any] | None  # what makes them less than the protocol
+    reduced: JsonObject | None  # what makes them smaller than the protocol
     metrics: Cells
-    published: dict[str, Any] | None
+    published: JsonObject | None
     runs: list[str]  # their folders
     seconds: Spread  # of learning
-    memory_bytes: int  # of examples and of whatever else the method remembers
-    chance: float | None = None  # the accuracy of guessing among the classes of a task
-    setup: tuple[str, ...] = ()  # of one's own data, how they were learned, in words
-    settings: dict[str, Any] | None = None  # the point that `mdmt tune` tried
-    against: str | None = None  # the row that all were asked to be compared with
+    memory_bytes: int  # of stored examples and of the method's other buffers
+    chance: float | None = None  # the accuracy of a random guess among the classes of a task
+    setup: tuple[str, ...] = ()  # how a user's own data were learned, in words
+    settings: JsonObject | None = None  # the point that `mdmt tune` tried
+    against: str | None = None  # the label of the row that all rows are compared with
     differences: Differences | None = None
 
     @property
     def is_near_chance(self) -> bool:
-        """Whether hardly more was learned than guessing knows."""
-        return self.chance is not None and 0 <= self.accuracy < self.chance + NEAR * (
-            1 - self.chance
-        )
+        """Whether the accuracy is close to that of a random guess."""
+        if self.chance is None:
+            return False
+        return 0 <= self.accuracy < self.chance + NEAR * (1 - self.chance)
 
     @property
     def accuracy(self) -> float:
-        """The mean A_T; the lowest there is where it is not known."""
+        """The mean A_T; minus infinity if it is unknown."""
         cell = self.metrics[A_T.name]
         return -math.inf if cell is None else cell["mean"]
 
-    def to_json(self, *, cost: bool = True) -> dict[str, Any]:
-        """What `--json` prints; of a single method it prints no cost."""
-        content: dict[str, Any] = {} if self.settings is None else {"settings": self.settings}
+    def to_json(self, *, cost: bool = True) -> JsonObject:
+        """The output of `--json`; that of a single method has no cost."""
+        content: JsonObject = {} if self.settings is None else {"settings": self.settings}
         content |= {name: getattr(self, name) for name in RESULT}
         if cost:
             content |= {"seconds": self.seconds, "memory_bytes": self.memory_bytes}
@@ -110,10 +112,11 @@ class Row:
 
 
 def row_of(
-    configs: Sequence[RunConfig], records: Sequence[dict[str, Any]], folders: Sequence[str]
+    configs: Sequence[RunConfig], records: Sequence[RunRecord], folders: Sequence[str]
 ) -> Row:
-    """The row of runs that differ in the seed alone."""
-    first, reduced = configs[0], records[0].get("reduced")
+    """The row of runs that differ only in their seeds."""
+    first = configs[0]
+    reduced = records[0].reduced
     return Row(
         benchmark=first.benchmark,
         method=first.method,
@@ -124,33 +127,26 @@ def row_of(
         metrics={m.name: mean_std([m.of(record) for record in records]) for m in metrics.METRICS},
         published=None if reduced else published_for(first),
         runs=list(folders),
-        seconds=_mean_std([record["seconds"] for record in records]),
-        memory_bytes=max(stored_bytes(record) for record in records),
-        chance=_chance(records[0]["tasks"]),
+        seconds=_mean_std([record.seconds for record in records]),
+        memory_bytes=max(record.stored_bytes for record in records),
+        chance=_chance(records[0].tasks),
         setup=_setup(first, records[0]),
     )
 
 
-def _chance(tasks: list[dict[str, Any]]) -> float | None:
+def _chance(tasks: list[TaskInfo]) -> float | None:
     classes = [len(task["classes"]) for task in tasks]
     return statistics.fmean(1 / number for number in classes) if all(classes) else None
 
 
-def _setup(config: RunConfig, record: dict[str, Any]) -> tuple[str, ...]:
+def _setup(config: RunConfig, record: RunRecord) -> tuple[str, ...]:
     if not config.is_own_data:
         return ()
-    return tuple(config.setup if record["memory_bytes"] else config.setup[:-1])
-
-
-def stored_bytes(record: dict[str, Any]) -> int:
-    """What a method has to keep: examples, and buffers such as EWC's, which runs of 0.1.0 did not
-    count.
-    """
-    return int(record["memory_bytes"] + record.get("buffer_bytes", 0))
+    return tuple(config.setup if record.memory_bytes else config.setup[:-1])
 
 
 def mean_std(values: Sequence[float | None]) -> Spread | None:
-    """Mean and population standard deviation over runs; None where the number is not defined.
+    """Mean and population standard deviation over runs; None if a value is undefined.
 
     >>> mean_std([0.25, 0.75])
     {'mean': 0.5, 'std': 0.25, 'runs': [0.25, 0.75]}
@@ -164,7 +160,7 @@ def _mean_std(numbers: list[float]) -> Spread:
 
 
 def differences(row: Row, other: Row) -> Differences:
-    """A row less another, over the seeds that both have."""
+    """The metrics of a row minus those of another, over the seeds that both have."""
     both = [seed for seed in row.seeds if seed in other.seeds]
     cells: Cells = {}
     for name in row.metrics:
@@ -177,32 +173,29 @@ def differences(row: Row, other: Row) -> Differences:
 
 
 def values_by_seed(row: Row, name: str) -> dict[int, float] | None:
-    """A metric of each run of a row; None where it is not defined."""
+    """The values of a metric by seed; None if it is undefined."""
     cell = row.metrics.get(name)
     return None if cell is None else dict(zip(row.seeds, cell["runs"], strict=True))
 
 
 def with_differences(rows: list[Row], label: str) -> list[Row]:
-    """The rows with their differences to the one of this label, which itself has none."""
+    """Add to each row its differences to the row with this label, which itself gets none."""
     other = next((row for row in rows if row.label == label), None)
-    return [
-        replace(
-            row,
-            against=label,
-            differences=None if other is None or row is other else differences(row, other),
-        )
-        for row in rows
-    ]
+    compared = []
+    for row in rows:
+        found = None if other is None or row is other else differences(row, other)
+        compared.append(replace(row, against=label, differences=found))
+    return compared
 
 
 def reference(rows: Sequence[Row]) -> Row:
-    """The row to compare the others with when none is named: MDMT-R's, else the most accurate."""
+    """The row to compare the others with by default: that of MDMT-R, or the most accurate."""
     ours = [row for row in rows if row.method == "mdmt-r"]
     return ours[0] if ours else max(rows, key=lambda row: row.accuracy)
 
 
 def interval(values: list[float]) -> tuple[float, float] | None:
-    """Where the mean lies with 95 % confidence (Student's t); None with fewer than two values.
+    """The 95 % confidence interval of the mean (Student's t); None for fewer than two values.
 
     >>> [round(end, 4) for end in interval([1.0, 2.0, 3.0])]
     [-0.4841, 4.4841]
@@ -219,8 +212,8 @@ def interval(values: list[float]) -> tuple[float, float] | None:
     return mean - half, mean + half
 
 
-def published_for(config: RunConfig) -> dict[str, Any] | None:
-    """The row of Table 1 for a config that has the settings behind it, else None."""
+def published_for(config: RunConfig) -> JsonObject | None:
+    """The row of Table 1 for a config that has its settings, or None."""
     row = published(config.benchmark, config.method)
     if row is None or (config.benchmark, config.method) in UNRECORDED:
         return None
@@ -232,8 +225,9 @@ def with_table_2(
     configs: Sequence[Sequence[RunConfig]],
     numbers: Sequence[int] | None = None,
 ) -> list[Row | None]:
-    """The rows of the variants of Table 2, or of some by number, with its values, where Table 1's
-    stood.
+    """Replace the published values of the rows by those of Table 2.
+
+    `numbers` are the rows of Table 2 that the rows stand for; by default all of them, in order.
     """
     content = table("table2")
     numbers = range(len(ABLATION)) if numbers is None else numbers
@@ -250,8 +244,8 @@ def with_table_2(
     return ablation
 
 
-def _has_published_settings(config: RunConfig, parts: dict[str, Any]) -> bool:
-    """Whether a config is that of the published runs but for these settings of the method."""
+def _has_published_settings(config: RunConfig, parts: JsonObject) -> bool:
+    """Whether a config has the published settings, except for these arguments of the method."""
     reading = config.arguments.get("reading")
     usual = behind_table_1(config.benchmark, config.method, reading)
     usual["arguments"] = {**usual["arguments"], **parts}

@@ -41,6 +41,7 @@ class SavedState:
     """One manifest of a folder: the state it describes, with parts that are read on demand."""
 
     folder: StateFolder
+    name: str  # of the manifest, with its folder, for messages
     files: dict[str, dict[str, str]]  # by part: the name and the SHA-256 of its file
     rest: JsonObject
 
@@ -125,7 +126,7 @@ class StateFolder:
         files = _files_of(body)
         if number != FORMAT or files is None or not isinstance(body.get("state"), dict):
             raise Mistake(f"{shown} is damaged: it does not describe a saved state")
-        return SavedState(self, files, body["state"])
+        return SavedState(self, shown, files, body["state"])
 
     def read(
         self,

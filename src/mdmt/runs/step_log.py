@@ -1,0 +1,111 @@
+"""The step log: loss and gradient of each logged step of a run.
+
+Two runs with equal logs took the same steps; the first row that differs says when they parted.
+`loss` is the last loss that the step computed, `gradient` the sum of the gradient that it applied,
+and `gradient_norm` the norm of that gradient (NaN in logs of versions that did not keep it).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdmt.errors import Mistake
+from mdmt.words import printable
+
+ROWS = "rows"  # the name of the log's array in a checkpoint
+
+
+class Step(NamedTuple):
+    """A row of the log; tasks and steps count from 1."""
+
+    task: float
+    step: float
+    loss: float
+    gradient: float
+    seconds: float
+    gradient_norm: float = math.nan
+
+
+class StepLog(list[Step]):
+    """The logged steps of a run, in order."""
+
+    COLUMNS = Step._fields
+    FIRST_COLUMNS = COLUMNS[:5]  # of the first logs of mdmt 0.1.0, which had no gradient_norm
+
+    def add(self, task: int, step: int, seconds: float) -> None:
+        """Log a step whose loss and gradient are not known yet."""
+        self.append(Step(task, step, math.nan, math.nan, seconds))
+
+    def fill(self, task: int, step: int, loss: float, gradient: float, norm: float) -> None:
+        """Write loss and gradient into the row of a step, if the step was logged."""
+        for number in range(len(self) - 1, -1, -1):
+            row = self[number]
+            if row.task != task or row.step < step:
+                return
+            if row.step == step:
+                self[number] = row._replace(loss=loss, gradient=gradient, gradient_norm=norm)
+                return
+
+    def to_csv(self) -> str:
+        """Write the log as CSV; `from_csv` restores every number exactly.
+
+        >>> print(StepLog([Step(1, 1, 0.5, float("nan"), 0.25, 2.0)]).to_csv(), end="")
+        task,step,loss,gradient,seconds,gradient_norm
+        1,1,0.5,nan,0.25,2.0
+        """
+        has_norms = not self or any(not math.isnan(row.gradient_norm) for row in self)
+        columns = self.COLUMNS if has_norms else self.FIRST_COLUMNS  # an old log stays as it is
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([int(row.task), int(row.step), *row[2 : len(columns)]] for row in self)
+        return text.getvalue()
+
+    @classmethod
+    def from_csv(cls, text: str) -> StepLog:
+        """Read what `to_csv` wrote; raise a Mistake on anything else.
+
+        >>> StepLog.from_csv(StepLog([Step(2, 7, 0.1, -3.5, 9.0, 4.0)]).to_csv())[0].gradient
+        -3.5
+        """
+        try:
+            lines = list(csv.reader(io.StringIO(text)))
+        except csv.Error as error:
+            raise Mistake(str(error)) from None
+        if not lines or tuple(lines[0]) not in (cls.COLUMNS, cls.FIRST_COLUMNS):
+            raise Mistake(f"its columns are not {', '.join(cls.COLUMNS)}")
+        width = len(lines[0])
+        if any(len(line) != width for line in lines):
+            raise Mistake(f"a line does not have {width} numbers")
+        try:
+            cells = [[float(cell) for cell in line] for line in lines[1:]]
+        except ValueError as error:
+            raise Mistake(printable(str(error))) from None
+        return cls.from_array(np.array(cells, dtype=float).reshape(-1, width))
+
+    def to_array(self) -> NDArray[np.float64]:
+        """The log as an array with a column for each of COLUMNS."""
+        return np.array(self, dtype=np.float64).reshape(-1, len(self.COLUMNS))
+
+    @classmethod
+    def from_array(cls, rows: NDArray[Any] | None) -> StepLog:
+        """Check an array of unknown origin and convert it; raise a Mistake if it is not a log."""
+        widths = (len(cls.COLUMNS), len(cls.FIRST_COLUMNS))
+        if (
+            rows is None
+            or rows.dtype != np.float64
+            or rows.ndim != 2
+            or rows.shape[1] not in widths
+        ):
+            raise Mistake(f"it does not have {len(cls.COLUMNS)} numbers per step")
+        positions = rows[:, :2]
+        is_whole = positions == np.floor(positions)
+        if not ((positions >= 1) & (positions <= 1e12) & is_whole).all():
+            raise Mistake("task and step are not whole numbers from 1")
+        return cls(Step(*row) for row in rows.tolist())
