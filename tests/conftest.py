@@ -26,7 +26,7 @@ def float64():
 @pytest.fixture
 def untuned(monkeypatch):
     """The presets of the digits as they were before all methods were tuned on them."""
-    monkeypatch.setattr(presets, "tuned", dict)
+    monkeypatch.setattr(presets, "digits_presets", dict)
 
 
 def pytest_terminal_summary(terminalreporter):

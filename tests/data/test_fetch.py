@@ -1,6 +1,4 @@
-"""Data sets fetched from a real server on this machine that misbehaves; nothing half-done
-remains.
-"""
+"""Data sets fetched from a local server that misbehaves; no partial data set remains."""
 
 import hashlib
 import resource

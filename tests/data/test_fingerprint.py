@@ -1,6 +1,4 @@
-"""A result belongs to its data: other images are another run, and a result that was read says
-so.
-"""
+"""Other images make another run, even in the same folder."""
 
 import json
 import os

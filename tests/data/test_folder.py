@@ -1,4 +1,4 @@
-"""A person's own images, and the one line when something is wrong with them."""
+"""A user's own images, and the message if something is wrong with them."""
 
 import numpy as np
 import pytest
@@ -170,7 +170,7 @@ def test_no_tasks_at_all(place):
 
 
 def test_every_policy_keeps_as_many_examples(place):
-    """The classes are counted, those of the tasks that are learned; each task's are its own."""
+    """The memory counts the classes of the learned tasks; a class in two tasks counts twice."""
     fill(place)
     for part in ("train", "test"):
         picture(place / "c cars" / part / "van" / "0.png")

@@ -145,7 +145,7 @@ def test_a_photograph_is_turned_upright(tmp_path):
 
 
 def test_memory_does_not_grow_with_the_number_of_images(tmp_path, monkeypatch):
-    """No more than a few pieces are decoded ahead of what is written."""
+    """Only a few pieces are decoded before they are written."""
     one, written, ahead = picture(tmp_path / "a.png"), [0], []
     decoded = []
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
@@ -168,9 +168,7 @@ def test_sizes_are_checked(tmp_path):
 
 
 def test_resizing_is_antialiased(tmp_path):
-    """As the docs say: single black and white pixels become grey, where four neighbours would
-    not.
-    """
+    """A board of black and white pixels becomes grey; four neighbours would keep it sharp."""
     board = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)
     Image.fromarray(board).save(tmp_path / "board.png")
     pixels = load_images([tmp_path / "board.png"], 7, cache=tmp_path / "cache").pixels

@@ -100,9 +100,7 @@ def test_a_pickle_that_holds_itself_or_doubles(tmp_path):
 
 
 def test_the_pickle_of_python_2_and_an_old_numpy(tmp_path):
-    """As published: byte strings are the text of Python 2, and numpy's function has its old
-    name.
-    """
+    """The published file has the byte strings of Python 2 and the old name of numpy's function."""
     kind = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
     state = b"(K\x01K\x02\x85" + kind + b"\x89U\x02\x07\x09t"
     array = (

@@ -1,4 +1,4 @@
-"""Where data sets are looked for, and what is known of them."""
+"""The places of the data sets, and the facts about them."""
 
 import re
 from dataclasses import replace

@@ -1,6 +1,4 @@
-"""The published streams: class orders, sizes, normalisation, and that nothing reduced passes for
-the whole.
-"""
+"""The published streams: class orders, sizes, normalisation, and names for each reduction."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is wrong with a data set, and whether its bytes are the published ones."""
+"""Faults in the structure of a data set, and comparison with the published bytes."""
 
 import gzip
 import hashlib

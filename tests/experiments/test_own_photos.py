@@ -1,6 +1,4 @@
-"""A person's own images: settings for a few hundred of them, another network, what is said, and the
-model kept.
-"""
+"""A user's own images: settings for a few hundred of them, other networks, and the saved model."""
 
 import json
 

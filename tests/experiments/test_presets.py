@@ -98,7 +98,7 @@ def test_the_policy_of_the_memory_is_a_setting():
         resolve("permuted-digits", "er", settings={"policy": "Heap"})
 
 
-# of every value on every benchmark, as release 0.1.0 has them: other values would be other runs
+# Hashes of every value on every benchmark in release 0.1.0: other values would be other runs.
 DIGESTS = {
     "joint": "97f6faebad18", "van": "d3cc9fb2ab7e", "ewc": "e3aa012cd153", "mas": "f08b3166a6cd",
     "rwalk": "bc074baf35bf", "pi": "d5301764e80d", "mer": "1a0aac8b0b26", "gem": "0f0960d31d59",

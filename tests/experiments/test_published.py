@@ -195,12 +195,8 @@ def test_the_cost_table():
     assert rows["gem"]["inference_ms"]["split-cifar"] is None
 
 
-# As in their papers: their strengths were chosen for the programs' form.
-NOT_CHOSEN = (
-    "ewc",
-    "mas",
-    "rwalk",
-)
+# Their strengths were chosen for the form of the penalty in the programs, not in the papers.
+NOT_CHOSEN = ("ewc", "mas", "rwalk")
 
 
 @pytest.mark.parametrize("benchmark", list(table("table1")["rows"]))
@@ -239,7 +235,7 @@ def test_no_published_value_stands_beside_settings_of_ours():
     [
         ("mdmt-r", {}, True),
         ("mdmt-r[reading=paper]", {}, True),
-        ("mdmt-r[distance=l1]", {}, True),  # what it is anyway
+        ("mdmt-r[distance=l1]", {}, True),  # the default
         ("mdmt-r[distance=none]", {}, False),
         ("mdmt-r", {"settings": {"lr": "0.01"}}, False),
         ("mdmt-r", {"settings": {"memory": "5"}}, False),

@@ -1,6 +1,4 @@
-"""The page of results is made of records alone, and says where each stands to what was
-published.
-"""
+"""RESULTS.md is made from records only, with a band beside each published value."""
 
 import json
 from pathlib import Path
@@ -48,7 +46,7 @@ def full_run(out, variant, seed, accuracy):
 
 @pytest.fixture
 def measured(tmp_path):
-    """Two rows, collected from finished runs; one run is not finished, one is of held-out tasks."""
+    """The results of six finished runs; a seventh run is not finished."""
     runs = tmp_path / "runs"
     van = published("permuted-mnist", "van")["A_T"]
     for seed, shift in ((1234, -0.002), (1235, 0.004)):
@@ -199,7 +197,7 @@ def test_the_first_seed_of_the_methods_that_are_drawn_keeps_its_features(tmp_pat
 
 
 def test_a_result_can_be_done_again_elsewhere(measured):
-    """Its configuration is the whole one, but for where the data were."""
+    """Its configuration is complete, except for the path of the data."""
     for path in (*measured.rglob("config.json"), *(ROOT / "results").rglob("config.json")):
         config = RunConfig.from_json(json.loads(path.read_text()))
         assert config.data is None, path

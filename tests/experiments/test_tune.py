@@ -331,7 +331,7 @@ def test_the_digits_are_tuned_with_equal_effort_and_the_choices_are_the_presets(
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")} == runs
 
     monkeypatch.setattr(presets, "DIGITS", chosen)
-    presets.tuned.cache_clear()
+    presets.digits_presets.cache_clear()
     try:
         config = resolve("permuted-digits", "er")
         assert config.arguments["reading"] == "paper"
@@ -339,7 +339,7 @@ def test_the_digits_are_tuned_with_equal_effort_and_the_choices_are_the_presets(
         assert presets.cells("permuted-digits", "er")["lr"].source == "ours"
         assert resolve("permuted-mnist", "er").arguments["reading"] == "code"
     finally:
-        presets.tuned.cache_clear()
+        presets.digits_presets.cache_clear()
 
 
 def test_the_presets_of_the_digits_are_the_best_of_as_many_trials_for_each_method():

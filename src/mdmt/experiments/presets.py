@@ -94,7 +94,7 @@ DIGITS = Path(__file__).parent / "presets_digits.json"
 
 
 @cache
-def tuned() -> dict[str, dict[str, Settings]]:
+def digits_presets() -> dict[str, dict[str, Settings]]:
     """The settings chosen for the digits, by benchmark and method."""
     content: dict[str, dict[str, Settings]] = json.loads(DIGITS.read_text())
     return content
@@ -115,7 +115,7 @@ def cells(benchmark: str, method: str) -> dict[str, Cell]:
     like = LIKE.get(benchmark, Like(CIFAR, {}, {}))
     values = {key: cell.value for key, cell in published.cells(like.benchmark, method).items()}
     values |= {**like.common, **like.own.get(method, {})}
-    values |= tuned().get(benchmark, {}).get(method, {})
+    values |= digits_presets().get(benchmark, {}).get(method, {})
     return {key: Cell(value, "ours") for key, value in values.items()}
 
 

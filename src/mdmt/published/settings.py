@@ -8,6 +8,7 @@ Sources: `published` (the paper), `script` (the public programs behind its numbe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
@@ -33,12 +34,12 @@ def everywhere(source: str, value: Any) -> Row:
     return {benchmark: Cell(value, source) for benchmark in PUBLISHED}
 
 
-def by_benchmark(source: str, values: dict[str, Any]) -> Row:
+def by_benchmark(source: str, values: Mapping[str, object]) -> Row:
     """A value per published benchmark, all from one source."""
     return {benchmark: Cell(value, source) for benchmark, value in values.items()}
 
 
-def in_scripts_of(benchmarks: tuple[str, ...], values: dict[str, Any]) -> Row:
+def in_scripts_of(benchmarks: tuple[str, ...], values: Mapping[str, object]) -> Row:
     """A value per published benchmark: from a script on `benchmarks`, ours on the others."""
     return {
         benchmark: Cell(value, "script" if benchmark in benchmarks else "ours")
@@ -53,7 +54,7 @@ WINDOW = {MNIST: 10, CIFAR: 50, CUB: 50, AWA: 50}
 MEMORY = {MNIST: 25, CIFAR: 13, CUB: 5, AWA: 20}  # examples per class
 POLICY = {MNIST: "Ring", CIFAR: "Ring", CUB: "AtTaskEnd", AWA: "AtTaskEnd"}
 REFERENCE_BATCH = {MNIST: 256, CIFAR: 256, CUB: 128, AWA: 128}
-RESERVOIR: dict[str, dict[str, Any]] = {
+RESERVOIR: dict[str, Mapping[str, object]] = {
     "policy": dict.fromkeys(PUBLISHED, "Reservoir"),
     "memory": MEMORY,
     "reference_batch": REFERENCE_BATCH,
