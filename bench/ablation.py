@@ -13,17 +13,17 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mdmt.experiments.presets import BEST, HAS_BEST
-from mdmt.experiments.resolve import resolve
+from mdmt.experiments.resolve import resolve, with_seeds
 from mdmt.experiments.sweep import run_all
 from mdmt.metrics import A_T, METRICS
 from mdmt.runs.config import RunConfig
 from mdmt.runs.folder import find_runs
 from mdmt.runs.record import versions
+from mdmt.runs.request import RunRequest
 from mdmt.runs.rows import mean_std
 from mdmt.system.files import write_json
 
@@ -78,7 +78,7 @@ def changes(config: RunConfig, published: RunConfig) -> Settings:
 
 def trials(out: str, benchmark: str) -> list[dict[str, Any]]:
     """The finished trials of MDMT-R on held-out tasks, with all their seeds; best first."""
-    published = resolve(benchmark, HAS_BEST, cross_validation=True, take_fingerprint=False)
+    published = resolve(RunRequest(benchmark, HAS_BEST), cross_validation=True)
     groups: dict[tuple[int, str], list[tuple[RunConfig, dict[str, Any]]]] = {}
     for folder in find_runs(Path(out)):
         config = folder.config
@@ -229,10 +229,9 @@ def main(arguments: list[str]) -> None:
         data = None if benchmark.endswith("digits") else options.data
         configs = []
         for settings in variants_of(BEST[benchmark]):
-            first = resolve(
-                benchmark, HAS_BEST, settings=settings, cross_validation=True, data=data
-            )
-            configs.append([replace(first, seed=seed) for seed in seeds])
+            request = RunRequest(benchmark, HAS_BEST, data=data).with_settings(settings)
+            first = resolve(request, cross_validation=True)
+            configs.append(with_seeds(first, seeds))
         _, failed = run_all(configs, options.out, options.workers or "auto")
         if failed:
             raise SystemExit(

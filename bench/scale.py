@@ -17,6 +17,7 @@ from mdmt.experiments.resolve import resolve
 from mdmt.experiments.sweep import sweep
 from mdmt.experiments.workers import Processes, Workers
 from mdmt.runs.config import RunConfig
+from mdmt.runs.request import RunRequest
 
 Row = dict[str, Any]
 RUNS, ROUNDS = 6, 3
@@ -25,7 +26,7 @@ ONE, TWO, RAY = "1 worker", "2 workers", "2 nodes of Ray, a core each"
 
 def configs() -> list[RunConfig]:
     """The runs, of a second or two each."""
-    first = resolve("permuted-digits", "er", tasks=2)
+    first = resolve(RunRequest("permuted-digits", "er", tasks=2))
     return [replace(first, seed=seed) for seed in range(RUNS)]
 
 

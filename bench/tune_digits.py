@@ -21,6 +21,7 @@ from mdmt import benchmarks
 from mdmt.experiments.presets import DIGITS, SPACES
 from mdmt.experiments.tune import choose
 from mdmt.methods import METHODS
+from mdmt.runs.request import RunRequest
 from mdmt.system.files import write_file, write_json
 
 RECORD = Path(__file__).parents[1] / "results" / "tuned-digits.json"
@@ -89,19 +90,23 @@ def main(arguments: list[str]) -> None:
         heads = benchmarks.find(benchmark).heads[0]
         for method in options.methods:
             print(f"{benchmark}, {method}: {options.trials} trials", file=sys.stderr, flush=True)
-            entry = choose(
+            request = RunRequest(
                 benchmark,
                 method,
+                seed=seeds.start,
+                seeds=len(seeds),
+                subset=options.subset or SUBSETS.get(benchmark),
+            )
+            choice = choose(
+                request,
                 FIXED.get(method, {}),
                 space_of(method, heads),
                 trials=options.trials,
-                seeds=seeds,
                 out=options.out,
                 workers=options.workers or "auto",
-                subset=options.subset or SUBSETS.get(benchmark),
             )
-            chosen.setdefault(benchmark, {})[method] = entry
-            print(f"  {entry['chosen']}", file=sys.stderr, flush=True)
+            chosen.setdefault(benchmark, {})[method] = choice.to_json()
+            print(f"  {choice.chosen}", file=sys.stderr, flush=True)
     content = {
         "command": shlex.join(["python", "bench/tune_digits.py", *arguments]),
         "trials": options.trials,

@@ -40,6 +40,7 @@ from mdmt.methods.base import Method
 from mdmt.network.heads import Heads, LearnedTask
 from mdmt.network.model import Model, Normalisation, Optimiser, count_features
 from mdmt.network.predictor import Predictor
+from mdmt.runs.config import MAX_SEED
 from mdmt.runs.record import Record
 from mdmt.tasks import Batch, HeadKind, Stream, Task
 from mdmt.words import call_text, count
@@ -110,7 +111,7 @@ class Learner(Predictor):
         self.backbone = backbone_of(backbone)
         self.method = method_of(method)
         self.memory = memory_of(memory)
-        self.seed = whole_number("seed", seed, least=0)
+        self.seed = whole_number("seed", seed, least=0, most=MAX_SEED)
         self.device = device_of(device)
         self.precision = precision_of(precision, self.device)
         self.memory.seed(seed)

@@ -263,7 +263,7 @@ def test_a_method_in_a_file(tmp_path, capsys, monkeypatch):
     result = json.loads(capsys.readouterr().out)
     assert (result["label"], result["method"]) == ("slow_one:Slow", "slow_one:Slow")
     assert main(["run", *arguments, "--method", "./none.py:Slow"]) == 2
-    assert "none.py is missing" in capsys.readouterr().err
+    assert "none.py does not exist" in capsys.readouterr().err
 
 
 def test_a_narrow_list_of_presets_breaks_no_word(capsys, monkeypatch):

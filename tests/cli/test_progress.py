@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from rich.console import Console
 
 from mdmt.cli.progress import LiveTable, RunBar
-from mdmt.experiments.resolve import resolve
 from mdmt.experiments.workers import Event, Outcome
 from mdmt.runs.record import RunRecord
+from support.configs import config_for
 from support.helpers import some_row
 
 LONG = "mdmt-r[class_margin=0.01,distance=none,head=cosine,task_margin=0.1], seed 1234"
@@ -60,7 +60,7 @@ def test_without_a_terminal_a_line_a_minute_says_what_is_left(capsys):
 
 
 def some_table():
-    configs = [resolve("permuted-digits", f"{name}[lr=0.1]", tasks=2) for name in ("van", "er")]
+    configs = [config_for("permuted-digits", f"{name}[lr=0.1]", tasks=2) for name in ("van", "er")]
     return LiveTable([config.label for config in configs], 2, quiet=False), configs
 
 

@@ -8,10 +8,10 @@ import shutil
 import pytest
 
 from mdmt.cli.app import main
-from mdmt.experiments.resolve import resolve
 from mdmt.report.study import read_studies
 from mdmt.runs.config import RunConfig
 from mdmt.runs.folder import find_runs
+from support.configs import config_for
 from support.formats import write_awa, write_cub
 from support.helpers import mistake
 from support.photos import photos
@@ -38,7 +38,7 @@ def learn(data, tmp_path, *more):
 
 
 def hash_of(data):
-    return resolve("folder", "van", data=str(data)).hash
+    return config_for("folder", "van", data=str(data)).hash
 
 
 def test_another_folder_is_another_run(tmp_path, capsys):
@@ -79,17 +79,19 @@ def test_a_folder_that_is_not_there_is_refused_whatever_was_finished(tmp_path, c
 )
 def test_substitutes_of_a_data_set_are_told_apart(benchmark, write, tmp_path, monkeypatch):
     monkeypatch.setenv("MDMT_DATA", str(tmp_path / "nothing"))
-    published = resolve(benchmark, "van")
+    published = config_for(benchmark, "van")
     assert published.fingerprint is None
     for name in ("one", "two"):
         write(tmp_path / name)
-    hashes = {resolve(benchmark, "van", data=str(tmp_path / name)).hash for name in ("one", "two")}
+    hashes = {
+        config_for(benchmark, "van", data=str(tmp_path / name)).hash for name in ("one", "two")
+    }
     assert len(hashes | {published.hash}) == 3
-    assert "is not in" in mistake(resolve, benchmark, "van", data=str(tmp_path / "three"))
+    assert "is not in" in mistake(config_for, benchmark, "van", data=str(tmp_path / "three"))
 
 
 def test_a_config_of_an_earlier_version_keeps_its_hash(tmp_path):
-    config = resolve("folder", "van", data=str(photos(tmp_path / "mine")))
+    config = config_for("folder", "van", data=str(photos(tmp_path / "mine")))
     old = {key: value for key, value in config.to_json().items() if key != "fingerprint"}
     assert RunConfig.from_json(old).fingerprint is None
     assert RunConfig.from_json(old).hash != config.hash

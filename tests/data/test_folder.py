@@ -8,7 +8,7 @@ from PIL import Image
 import mdmt
 from mdmt import benchmarks
 from mdmt.benchmarks.folder import folder, folder_task
-from mdmt.experiments.resolve import resolve
+from support.configs import config_for
 from support.helpers import mistake
 
 
@@ -176,7 +176,7 @@ def test_every_policy_keeps_as_many_examples(place):
         picture(place / "c cars" / part / "van" / "0.png")
 
     def kept(method, **more):
-        return resolve("folder", method, data=str(place), **more).memory
+        return config_for("folder", method, data=str(place), **more).memory
 
     per_class = kept("mdmt-r")["per_class"]
     assert kept("er") == {"policy": "Reservoir", "size": 5 * per_class}
@@ -185,7 +185,7 @@ def test_every_policy_keeps_as_many_examples(place):
         "policy": "Reservoir",
         "size": 10,
     }
-    assert "missing" in mistake(resolve, "folder", "er", data=str(place / "none"))
+    assert "missing" in mistake(config_for, "folder", "er", data=str(place / "none"))
 
 
 def test_one_tasks_split_is_not_taken_for_two_tasks(place):
@@ -195,7 +195,7 @@ def test_one_tasks_split_is_not_taken_for_two_tasks(place):
     message = mistake(folder, 1, data=place)
     assert f"{place} holds test and train, which are parts of one task" in message
     assert str(place / "NAME" / "train") in message
-    assert message == mistake(resolve, "folder", data=str(place))
+    assert message == mistake(config_for, "folder", data=str(place))
     (place / "test").rename(place / "val")
     assert f"{place} holds train and val" in mistake(folder, 1, data=place)
     (place / "val").rename(place / "ferries")
@@ -261,7 +261,7 @@ def test_a_class_without_a_test_image_is_said(place):
 
 def test_the_default_size_is_the_same_in_python_and_on_the_command_line(place):
     fill(place)
-    asked = resolve("folder", data=str(place)).image_size
+    asked = config_for("folder", data=str(place)).image_size
     for inputs in (
         folder(1, data=place)[0].train.inputs,
         folder_task(next(path for path in place.iterdir() if path.is_dir())).train.inputs,

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from mdmt.cli.app import main
-from mdmt.experiments.resolve import resolve
 from mdmt.experiments.sweep import run_all
 from mdmt.runs.folder import RunFolder
+from support.configs import config_for
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
 SAME = ("accuracy", "curve", "drift", "steps", "weights_sha256")
@@ -33,7 +33,7 @@ def address():
 def configs():
     methods = ("van", "er[reference_batch=8]", "a-gem[reference_batch=8]")
     return [
-        [resolve("permuted-digits", m, seed=s, tasks=3, subset=300) for s in (1, 2)]
+        [config_for("permuted-digits", m, seed=s, tasks=3, subset=300) for s in (1, 2)]
         for m in methods
     ]
 
@@ -148,7 +148,7 @@ def test_a_cluster_that_does_not_answer(address, told, tmp_path, capsys):
     assert error.count("\n") == 1
     assert not (tmp_path / "runs").exists()
     assert main([*command, "--cluster", place, "--workers", "2"]) == 2
-    assert "a cluster decides itself" in capsys.readouterr().err
+    assert "a cluster decides how many runs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

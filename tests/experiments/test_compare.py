@@ -17,14 +17,16 @@ from rich.console import Console
 
 import mdmt.runs.rows as comparison
 from mdmt.cli.app import main
-from mdmt.experiments.resolve import configs_for, resolve
+from mdmt.experiments.resolve import configs_for
 from mdmt.experiments.sweep import sweep
 from mdmt.experiments.workers import Outcome, process_count
 from mdmt.published import published, table
 from mdmt.report import tables, text
 from mdmt.runs.config import folder_of
 from mdmt.runs.paper import VARIANTS
+from mdmt.runs.request import RunRequest
 from support import run_folders
+from support.configs import config_for
 from support.helpers import some_row
 from support.processes import MDMT, gone, offspring, soon, started
 
@@ -145,7 +147,7 @@ def test_differences_to_a_row_that_failed_are_missed_aloud(out, capsys):
     printed, err = compare(out, capsys, "--against", "van[lr=1e30]", methods="er,van[lr=1e30]")
     assert "difference to" not in printed
     assert err.endswith(
-        "mdmt: no differences: van[lr=1e30], which --against names, has no finished run\n"
+        "mdmt: no differences: the row van[lr=1e30], given by --against, has no finished run\n"
     )
 
 
@@ -164,7 +166,7 @@ def test_differences_use_the_seeds_that_both_rows_have():
 
 def test_asked_again_it_reads(out, capsys):
     compare(out, capsys, "--json")
-    configs = [resolve("permuted-digits", "van", tasks=2, seed=seed) for seed in (1234, 1235)]
+    configs = [config_for("permuted-digits", "van", tasks=2, seed=seed) for seed in (1234, 1235)]
     events = []
     outcomes = list(sweep(configs, out, 2, events.append))
     assert [o.config.seed for o in outcomes] == [1234, 1235]
@@ -447,7 +449,7 @@ def test_an_interrupt_while_torch_is_loaded_is_one_line(tmp_path):
 
 
 def test_a_worker_that_is_killed_is_a_failed_run_and_the_others_finish(tmp_path):
-    configs = [resolve("permuted-digits", name, tasks=1) for name in ("gem", "van")]
+    configs = [config_for("permuted-digits", name, tasks=1) for name in ("gem", "van")]
     victims = []
 
     def kill_the_first(event):
@@ -492,9 +494,9 @@ def test_the_number_of_workers():
 
 
 def test_two_variants_that_name_the_same_run_share_it(tmp_path):
-    usual = resolve("permuted-digits", "van").lr
+    usual = config_for("permuted-digits", "van").lr
     configs = [
-        resolve("permuted-digits", variant, tasks=1) for variant in ("van", f"van[lr={usual}]")
+        config_for("permuted-digits", variant, tasks=1) for variant in ("van", f"van[lr={usual}]")
     ]
     outcomes = list(sweep(configs, tmp_path, 2))
     assert [o.config.label for o in outcomes] == ["van", f"van[lr={usual}]"]
@@ -513,7 +515,7 @@ def finish(config, out, accuracy, reduced=None):
 @pytest.mark.parametrize("reduced", [None, {"images": "substitute"}])
 def test_ablate_has_the_ten_rows_of_table_2(reduced, tmp_path, capsys):
     for number, variant in enumerate(VARIANTS):
-        config = resolve("split-cifar", variant)
+        config = config_for("split-cifar", variant)
         finish(config, tmp_path, number / 10, reduced)
     arguments = ["ablate", "split-cifar", "--seeds", "1", "--out", str(tmp_path)]
     assert main([*arguments, "--json", "--against", VARIANTS[-1]]) == 0
@@ -534,7 +536,7 @@ def test_ablate_has_the_ten_rows_of_table_2(reduced, tmp_path, capsys):
 
 @pytest.mark.parametrize(("reading", "distance"), [("code", "l1"), ("paper", "mse")])
 def test_the_reading_decides_on_the_distance_in_table_2(reading, distance):
-    configs = configs_for("split-cifar", list(VARIANTS), range(1), {"reading": reading})
+    configs = configs_for(RunRequest("split-cifar", seed=0, reading=reading), list(VARIANTS))
     distances = [config.arguments["distance"] for (config,) in configs]
     assert distances == ["none", distance, *["none"] * 7, distance]
     rows = comparison.with_table_2([some_row(reduced=None)] * 10, configs)
@@ -543,7 +545,7 @@ def test_the_reading_decides_on_the_distance_in_table_2(reading, distance):
 
 def test_compare_puts_table_1_beside_full_runs(tmp_path, capsys):
     for variant in ("a-gem", "mdmt-r", "mdmt-r[distance=none]"):
-        finish(resolve("split-cifar", variant), tmp_path, 0.5)
+        finish(config_for("split-cifar", variant), tmp_path, 0.5)
     arguments = [
         "compare",
         "split-cifar",

@@ -22,10 +22,10 @@ from mdmt.experiments.cost import (
     published_cost,
     quick_before,
 )
-from mdmt.experiments.resolve import resolve
 from mdmt.published import table
 from mdmt.report import text
 from mdmt.report.tables import cost_blocks
+from support.configs import config_for
 from support.elsewhere import DEVICE, TO_PROCESSOR, Elsewhere
 from support.formats import write_cifar
 from support.helpers import small_stream
@@ -48,7 +48,7 @@ class Short(mdmt.methods.base.Rehearsal):
 def cost_of(method, tasks=3, **settings):
     """A method's cost on small tasks of the digits, with a narrow network."""
     arguments = {"memory": 2, **settings}
-    config = resolve("permuted-digits", method, tasks=tasks, settings=arguments)
+    config = config_for("permuted-digits", method, tasks=tasks, settings=arguments)
     config = replace(
         config, backbone={"name": "mlp", "arguments": {"inputs": PIXELS, "width": WIDTH}}
     )
@@ -153,23 +153,23 @@ def test_peak_bytes_forget_what_is_gone():
 @pytest.mark.parametrize("method", table("cost")["rows"])
 def test_formulas_and_milliseconds_of_the_paper(method):
     row = table("cost")["rows"][method]
-    found = published_cost(resolve("split-cifar", method))
+    found = published_cost(config_for("split-cifar", method))
     assert found == {
         "memory_training": row["memory_training"],
         "memory_testing": row["memory_testing"],
         "inference_ms": row["inference_ms"]["split-cifar"],
     }
     assert (
-        published_cost(resolve("split-cifar", method, settings={"batch": 20}))["inference_ms"]
+        published_cost(config_for("split-cifar", method, settings={"batch": 20}))["inference_ms"]
         is None
     )
-    assert published_cost(resolve("split-cifar", method), is_reduced=True) == {
+    assert published_cost(config_for("split-cifar", method), is_reduced=True) == {
         **found,
         "inference_ms": None,
     }
-    assert published_cost(resolve("split-awa", method, image_size=96))["inference_ms"] is None
+    assert published_cost(config_for("split-awa", method, image_size=96))["inference_ms"] is None
     assert (
-        published_cost(resolve("permuted-digits", method))["memory_training"]
+        published_cost(config_for("permuted-digits", method))["memory_training"]
         == row["memory_training"]
     )
 

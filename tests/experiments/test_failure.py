@@ -8,11 +8,11 @@ import pytest
 import mdmt.experiments.run
 from mdmt.cli.app import main
 from mdmt.errors import Stopped
-from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
 from mdmt.report.study import read_run
 from mdmt.runs.config import folder_of
 from mdmt.runs.folder import FAILED, RunFolder
+from support.configs import config_for
 from support.helpers import small_stream
 from support.photos import photos
 
@@ -24,7 +24,7 @@ def config(monkeypatch):
     monkeypatch.setattr(
         mdmt.experiments.run, "stream_for", lambda config, **_: small_stream(tasks=config.tasks)
     )
-    return resolve("split-digits", "van", tasks=2)
+    return config_for("split-digits", "van", tasks=2)
 
 
 def fail_at(task, step, error):

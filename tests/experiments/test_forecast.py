@@ -9,10 +9,10 @@ import mdmt.learning.recorder
 from mdmt import backbones
 from mdmt.cli.app import main
 from mdmt.errors import Stopped
-from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import Forecast, run
 from mdmt.experiments.sweep import sweep
 from mdmt.runs.config import folder_of
+from support.configs import config_for
 from support.helpers import small_stream
 
 
@@ -72,7 +72,7 @@ def test_rehearsal_that_makes_the_second_task_slow_is_told_there(clock):
 def test_run_tells_it_with_its_name(clock, tmp_path):
     clock.step = 200.0
     told = []
-    config = resolve("permuted-digits", "van", tasks=1)
+    config = config_for("permuted-digits", "van", tasks=1)
 
     def stop(learner):
         if learner.step_in_task == 3:
@@ -86,7 +86,7 @@ def test_run_tells_it_with_its_name(clock, tmp_path):
 
 def damaged(out):
     """A run that stopped after its second checkpoint, which is damaged."""
-    config = resolve("permuted-digits", "van", tasks=1)
+    config = config_for("permuted-digits", "van", tasks=1)
 
     def stop(learner):
         if learner.step_in_task == 4:
@@ -123,7 +123,7 @@ def test_a_comparison_tells_of_a_damaged_checkpoint_however_quiet_it_is(tmp_path
 
 
 def test_workers_are_told_when_to_write_checkpoints(tmp_path):
-    (outcome,) = sweep([resolve("permuted-digits", "van", tasks=1)], tmp_path, 1, every="often")
+    (outcome,) = sweep([config_for("permuted-digits", "van", tasks=1)], tmp_path, 1, every="often")
     assert "checkpoint-every often: must be" in outcome.reason
 
 

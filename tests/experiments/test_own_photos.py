@@ -8,8 +8,8 @@ import torch
 import mdmt
 from mdmt import backbones
 from mdmt.cli.app import main
-from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import learner_for
+from support.configs import config_for
 from support.helpers import mistake
 from support.photos import photos
 
@@ -42,37 +42,37 @@ def learn(place, tmp_path, *more):
 
 
 def test_own_photos_are_seen_often_and_a_little_differently(place):
-    config = resolve("folder", data=place)
+    config = config_for("folder", data=place)
     assert (config.epochs, config.augment, config.image_size) == (20, "crop-flip", 32)
-    assert resolve("folder", data=place, backbone="resnet18").image_size == 64
+    assert config_for("folder", data=place, backbone="resnet18").image_size == 64
     assert config.arguments["reference_batch"] == 13  # a quarter of 13 examples of 4 classes
     assert (
-        resolve("folder", data=place, settings={"reference_batch": "7"}).arguments[
+        config_for("folder", data=place, settings={"reference_batch": "7"}).arguments[
             "reference_batch"
         ]
         == 7
     )
-    assert resolve("split-cifar").augment == "none"
+    assert config_for("split-cifar").augment == "none"
     assert learner_for(config).augment == "crop-flip"
     assert "permuted-digits has no images" in mistake(
-        resolve, "permuted-digits", settings={"augment": "crop-flip"}
+        config_for, "permuted-digits", settings={"augment": "crop-flip"}
     )
 
 
 def test_another_network(place):
-    config = resolve("folder", data=place, backbone="resnet18[width=8]")
+    config = config_for("folder", data=place, backbone="resnet18[width=8]")
     assert config.backbone == {
         "name": "resnet18",
         "arguments": {"channels": 3, "width": 8, "norm_start": "fast"},
     }
-    assert resolve("split-digits", backbone="resnet18").backbone["arguments"]["channels"] == 1
-    assert resolve("split-cifar", backbone="resnet18").hash != resolve("split-cifar").hash
+    assert config_for("split-digits", backbone="resnet18").backbone["arguments"]["channels"] == 1
+    assert config_for("split-cifar", backbone="resnet18").hash != config_for("split-cifar").hash
     for text, message in (
         ("vgg", "must be one of reduced_resnet18, resnet18"),
         ("resnet18[depth=3]", "takes width=N"),
     ):
-        assert message in mistake(resolve, "folder", data=place, backbone=text)
-    assert "has no images" in mistake(resolve, "permuted-mnist", backbone="resnet18")
+        assert message in mistake(config_for, "folder", data=place, backbone=text)
+    assert "has no images" in mistake(config_for, "permuted-mnist", backbone="resnet18")
 
 
 def test_first_weights_of_any_image_benchmark(place, tmp_path):
@@ -80,10 +80,10 @@ def test_first_weights_of_any_image_benchmark(place, tmp_path):
     own.draw(torch.Generator().manual_seed(5))
     torch.save(own.state_dict(), tmp_path / "own.pth")
     weights = str(tmp_path / "own.pth")
-    config = resolve("folder", data=place, backbone="reduced_resnet18[width=4]", weights=weights)
+    config = config_for("folder", data=place, backbone="reduced_resnet18[width=4]", weights=weights)
     assert torch.equal(learner_for(config).backbone.conv.weight, own.conv.weight)
-    assert resolve("split-cifar", weights=weights).backbone["name"] == "resnet18"
-    wider = resolve("folder", data=place, backbone="reduced_resnet18[width=5]", weights=weights)
+    assert config_for("split-cifar", weights=weights).backbone["name"] == "resnet18"
+    wider = config_for("folder", data=place, backbone="reduced_resnet18[width=5]", weights=weights)
     assert "it is of another network" in mistake(learner_for, wider)
     torch.save({"a": torch.zeros(1)}, weights)
     assert "it is not a state dict of reduced_resnet18" in mistake(learner_for, wider)

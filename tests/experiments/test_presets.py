@@ -6,7 +6,9 @@ import json
 import pytest
 
 from mdmt.experiments.presets import BEST, cells, preset
-from mdmt.experiments.resolve import configs_for, resolve
+from mdmt.experiments.resolve import configs_for
+from mdmt.runs.request import RunRequest
+from support.configs import config_for
 from support.helpers import mistake
 
 BENCHMARKS = ("permuted-mnist", "split-cifar", "split-cub", "split-awa")
@@ -89,13 +91,13 @@ def test_the_policy_of_the_memory_is_a_setting():
         ("er", "AtTaskEnd", {"policy": "AtTaskEnd", "per_class": 25}),
     ):
         assert (
-            resolve("permuted-digits", method, tasks=3, settings={"policy": policy}).memory
+            config_for("permuted-digits", method, tasks=3, settings={"policy": policy}).memory
             == memory
         )
     with pytest.raises(
         ValueError, match="policy=Heap: must be one of Ring, Reservoir, AtTaskEnd, TaskRing"
     ):
-        resolve("permuted-digits", "er", settings={"policy": "Heap"})
+        config_for("permuted-digits", "er", settings={"policy": "Heap"})
 
 
 # Hashes of every value on every benchmark in release 0.1.0: other values would be other runs.
@@ -134,7 +136,7 @@ def test_own_photos_differ_from_cifar_in_few_settings():
 
 @pytest.mark.parametrize("benchmark", BEST)
 def test_best_differs_from_published_in_settings_of_the_method_alone(benchmark):
-    published, best = resolve(benchmark, "mdmt-r"), resolve(benchmark, "mdmt-r[preset=best]")
+    published, best = config_for(benchmark, "mdmt-r"), config_for(benchmark, "mdmt-r[preset=best]")
     assert (published.label, best.label) == ("mdmt-r", "mdmt-r[preset=best]")
     for key in ("memory", "backbone", "heads", "epochs", "batch", "tasks", "optimiser"):
         assert getattr(published, key) == getattr(best, key)
@@ -142,27 +144,27 @@ def test_best_differs_from_published_in_settings_of_the_method_alone(benchmark):
     chosen = {"lr": best.lr, **best.arguments}
     assert {key: chosen[key] for key in BEST[benchmark]} == BEST[benchmark]
     assert best.hash != published.hash
-    assert resolve(benchmark, "mdmt-r[preset=published]") == published
+    assert config_for(benchmark, "mdmt-r[preset=published]") == published
 
 
 def test_what_is_set_goes_before_the_preset():
-    config = resolve("permuted-mnist", "mdmt-r[preset=best]", settings={"average": "0.5"})
+    config = config_for("permuted-mnist", "mdmt-r[preset=best]", settings={"average": "0.5"})
     assert config.arguments["average"] == 0.5
     assert config.label == "mdmt-r[average=0.5,preset=best]"
 
 
 def test_best_is_for_one_method_on_some_benchmarks():
-    settings = {"preset": "best"}
-    (ours,), (other,) = configs_for("permuted-mnist", ["mdmt-r", "er"], range(1), settings)
-    assert ours.arguments == resolve("permuted-mnist", "mdmt-r[preset=best]").arguments
-    assert other == resolve("permuted-mnist", "er", seed=0)
+    request = RunRequest("permuted-mnist", seed=0, preset="best")
+    (ours,), (other,) = configs_for(request, ["mdmt-r", "er"])
+    assert ours.arguments == config_for("permuted-mnist", "mdmt-r[preset=best]").arguments
+    assert other == config_for("permuted-mnist", "er", seed=0)
     alone = "preset best is for mdmt-r; er has only the preset published"
-    assert mistake(resolve, "permuted-mnist", "er", settings=settings) == alone
-    assert mistake(configs_for, "permuted-mnist", ["er", "van"], range(1), settings) == alone
-    assert mistake(resolve, "split-awa", settings=settings).endswith(
+    assert mistake(config_for, "permuted-mnist", "er", preset="best") == alone
+    assert mistake(configs_for, request, ["er", "van"]) == alone
+    assert mistake(config_for, "split-awa", preset="best").endswith(
         "; split-awa has only the preset published"
     )
     assert (
-        mistake(resolve, "split-awa", settings={"preset": "worst"})
+        mistake(config_for, "split-awa", settings={"preset": "worst"})
         == "preset=worst: must be published or best"
     )

@@ -3,12 +3,12 @@
 import pytest
 
 from mdmt import benchmarks
-from mdmt.experiments.resolve import resolve
 from mdmt.methods import METHODS
 from mdmt.published import published, table
 from mdmt.published.settings import CLASSES, UNRECORDED, behind_table_1
 from mdmt.runs.paper import VARIANTS
 from mdmt.runs.rows import published_for
+from support.configs import config_for
 
 METRICS = ("A_T", "F_T", "LCA_10", "LTR")
 
@@ -175,7 +175,7 @@ def test_table_2_is_in_the_order_of_the_variants():
         (0.0, 0.0), (0.1, 0.0), (0.0, 0.01), (0.1, 0.01), (0.4, 0.01), (0.4, 0.05), (0.4, 0.1),
     ]  # fmt: skip
     assert rows[9]["LTR"] == {"mean": 0.297, "std": 0.103}
-    arguments = [resolve("split-cifar", variant).arguments for variant in VARIANTS]
+    arguments = [config_for("split-cifar", variant).arguments for variant in VARIANTS]
     assert [a["distance"] != "none" for a in arguments] == [row["distillation"] for row in rows]
     assert [(a["head"], a["competitors"]) for a in arguments[:3]] == [("linear", "own")] * 2 + [
         ("cosine", "released")
@@ -183,7 +183,8 @@ def test_table_2_is_in_the_order_of_the_variants():
     margins = [(a["task_margin"], a["class_margin"]) for a in arguments[2:]]
     assert margins == [(row["task_margin"], row["class_margin"]) for row in rows[2:]]
     assert (
-        resolve("split-cifar", VARIANTS[9]).arguments == resolve("split-cifar", "mdmt-r").arguments
+        config_for("split-cifar", VARIANTS[9]).arguments
+        == config_for("split-cifar", "mdmt-r").arguments
     )
 
 
@@ -204,8 +205,8 @@ NOT_CHOSEN = ("ewc", "mas", "rwalk")
 def test_no_published_value_stands_beside_a_strength_that_was_chosen_for_another_penalty(
     benchmark, method
 ):
-    assert published_for(resolve(benchmark, method)) == published(benchmark, method) is not None
-    assert published_for(resolve(benchmark, method, reading="paper")) is None
+    assert published_for(config_for(benchmark, method)) == published(benchmark, method) is not None
+    assert published_for(config_for(benchmark, method, reading="paper")) is None
 
 
 @pytest.mark.parametrize("reading", ["code", "paper"])
@@ -217,7 +218,7 @@ def test_the_published_settings_are_those_of_the_presets(reading):
             own = "reading" in METHODS[method]().arguments
             if reading == "paper" and method in NOT_CHOSEN:
                 continue
-            config = resolve(benchmark, method, reading=reading if own else None)
+            config = config_for(benchmark, method, reading=reading if own else None)
             expected = behind_table_1(benchmark, method, reading if own else None)
             assert {key: getattr(config, key) for key in expected} == expected
             assert set(expected) == {
@@ -227,7 +228,7 @@ def test_the_published_settings_are_those_of_the_presets(reading):
 
 def test_no_published_value_stands_beside_settings_of_ours():
     assert published("split-cifar", "mer") is not None
-    assert published_for(resolve("split-cifar", "mer")) is None
+    assert published_for(config_for("split-cifar", "mer")) is None
 
 
 @pytest.mark.parametrize(
@@ -243,5 +244,5 @@ def test_no_published_value_stands_beside_settings_of_ours():
     ],
 )
 def test_a_published_value_stands_beside_published_settings_only(variant, options, beside):
-    found = published_for(resolve("split-cifar", variant, **options))
+    found = published_for(config_for("split-cifar", variant, **options))
     assert (found == published("split-cifar", "mdmt-r")) if beside else (found is None)

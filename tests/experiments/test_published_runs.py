@@ -13,7 +13,8 @@ from mdmt import backbones, benchmarks
 from mdmt.cli.app import main
 from mdmt.data.sources import IMAGENET_RESNET18
 from mdmt.experiments.networks import load_imagenet
-from mdmt.experiments.resolve import reduced, resolve
+from mdmt.experiments.resolve import reduced
+from support.configs import config_for
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
 
 
@@ -143,7 +144,7 @@ def test_the_batch_norm_of_imagenets_shortcuts_is_folded_in(layer, tmp_path):
 def test_weights_from_a_file_are_not_the_protocol(benchmark, protocol):
     """Whatever the file, the published value does not stand beside."""
     stream = benchmarks.make("split-digits")
-    config = resolve(benchmark, "van")
+    config = config_for(benchmark, "van")
     from_file = reduced(replace(config, weights="ab" * 32), stream)
     assert from_file["weights"] == f"file abababababab, not {protocol}"
     torchvisions = reduced(replace(config, weights=IMAGENET_RESNET18.sha256), stream)
@@ -200,9 +201,9 @@ def test_mistakes_are_one_line(arguments, message, tmp_path, capsys, monkeypatch
 
 
 def test_a_path_decides_nothing_and_a_subset_does():
-    plain = resolve("split-cifar", "er", data="a")
-    assert plain.hash == resolve("split-cifar", "er", data="b").hash
-    assert plain.hash != resolve("split-cifar", "er", data="a", subset=5).hash
+    plain = config_for("split-cifar", "er", data="a")
+    assert plain.hash == config_for("split-cifar", "er", data="b").hash
+    assert plain.hash != config_for("split-cifar", "er", data="a", subset=5).hash
 
 
 def test_a_folder_of_images_in_one_command(tmp_path, capsys, monkeypatch):

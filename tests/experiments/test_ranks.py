@@ -19,14 +19,14 @@ from mdmt import ranks
 from mdmt.cli.app import main
 from mdmt.errors import Stopped
 from mdmt.experiments.rerun import rerun
-from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
 from mdmt.runs.config import folder_of
 from mdmt.runs.folder import RunFolder
+from support.configs import config_for
 from support.helpers import mistake, small_stream
 from support.ranks import fork_ranks, words_into
 
-CONFIG = resolve(
+CONFIG = config_for(
     "permuted-digits", "mdmt-r", tasks=2, keep_model=True,
     settings={"lr": 0.01, "memory": 3, "batch": 7, "reference_batch": 9, "distance": "mse"},
 )  # fmt: skip
@@ -215,7 +215,7 @@ def test_torchrun_does_the_run_of_every_seed(tmp_path, monkeypatch):
     done = subprocess.run(
         [*torchrun, "permuted-digits", *options], capture_output=True, text=True, check=True
     )
-    config = resolve("permuted-digits", "er", tasks=2, subset=60)
+    config = config_for("permuted-digits", "er", tasks=2, subset=60)
     alone = [run(replace(config, seed=seed), tmp_path / "alone") for seed in (1234, 1235)]
     assert json.loads(done.stdout)["metrics"]["A_T"]["runs"] == [
         record.metrics["A_T"] for record in alone

@@ -11,12 +11,12 @@ import mdmt.experiments.run
 from mdmt.cli.app import main
 from mdmt.errors import Mistake
 from mdmt.experiments.rerun import first_difference, moments, rerun
-from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
 from mdmt.runs.config import folder_of
 from mdmt.runs.folder import RunFolder
 from mdmt.runs.record import RunRecord
 from mdmt.runs.step_log import StepLog
+from support.configs import config_for
 from support.helpers import small_stream
 
 NARROW = {"name": "mlp", "arguments": {"inputs": 784, "width": 8}}
@@ -46,7 +46,7 @@ def finished(tmp_path, monkeypatch):
         lambda config, **_: small_stream("permuted-digits", tasks=2, train=60),
     )
     monkeypatch.setattr("mdmt.experiments.run.find_method", lambda name: Disturbed)
-    config = replace(resolve("permuted-digits", "van", tasks=2), backbone=NARROW)
+    config = replace(config_for("permuted-digits", "van", tasks=2), backbone=NARROW)
     run(config, tmp_path)
     return folder_of(config, tmp_path)
 
@@ -90,7 +90,7 @@ def test_the_first_task_and_step_that_differ(finished, capsys, monkeypatch, what
 def test_where_steps_were_left_out_it_says_so(finished, capsys, monkeypatch):
     shutil.rmtree(finished)
     monkeypatch.setattr("mdmt.learning.recorder.LOG_ROWS", 2)
-    config = replace(resolve("permuted-digits", "van", tasks=2), backbone=NARROW)
+    config = replace(config_for("permuted-digits", "van", tasks=2), backbone=NARROW)
     monkeypatch.setattr("mdmt.learning.recorder.BETA", 0)
     run(config, finished.parents[3])
     monkeypatch.setattr(Disturbed, "at", (2, 2))

@@ -8,13 +8,13 @@ import pytest
 
 import ablation
 import results
-from mdmt.experiments.resolve import resolve
 from mdmt.published import published
 from mdmt.report import features
 from mdmt.report.figures import charts_of
 from mdmt.runs.config import RunConfig, folder_of
 from mdmt.runs.snapshots import Snapshots
 from mdmt.runs.step_log import Step, StepLog
+from support.configs import config_for
 from support.run_folders import leave
 
 ROOT = Path(__file__).parents[2]
@@ -23,12 +23,11 @@ ROOT = Path(__file__).parents[2]
 def full_run(out, variant, seed, accuracy):
     """A full run on Permuted MNIST in which every task ended at one accuracy."""
     folder = leave(out, variant, seed, benchmark="permuted-mnist", tasks=17)
-    config = resolve(
+    config = config_for(
         "permuted-mnist",
         variant,
         seed=seed,
         data="/a/folder/of/this/machine",
-        take_fingerprint=False,
     )
     (folder / "config.json").write_text(json.dumps(config.to_json()))
     record = json.loads((folder / "record.json").read_text())

@@ -15,12 +15,13 @@ import pytest
 
 import mdmt.experiments.run
 from mdmt.cli.app import main
-from mdmt.experiments.resolve import check_config, resolve
+from mdmt.experiments.resolve import check_config
 from mdmt.experiments.run import run
 from mdmt.learning.recorder import log_stride
 from mdmt.runs.config import folder_of
 from mdmt.runs.folder import RunFolder
 from mdmt.runs.step_log import StepLog
+from support.configs import config_for
 from support.helpers import small_stream
 from support.run_folders import leave
 
@@ -333,7 +334,7 @@ def small_run(monkeypatch, out):
         "stream_for",
         lambda config, **_: small_stream("permuted-digits", tasks=config.tasks),
     )
-    config = resolve("permuted-digits", "van", tasks=2)
+    config = config_for("permuted-digits", "van", tasks=2)
     return config, folder_of(config, out)
 
 

@@ -5,11 +5,11 @@ from collections import deque
 import pytest
 
 from mdmt.errors import Mistake
-from mdmt.experiments.resolve import resolve
 from mdmt.experiments.sweep import sweep
 from mdmt.experiments.workers import Event, Outcome, Processes, _Run, process_count
 from mdmt.runs.config import folder_of
 from mdmt.runs.folder import RunFolder
+from support.configs import config_for
 from support.run_folders import leave
 
 
@@ -43,7 +43,7 @@ class Here:
 
 def configs_of(*methods, seeds=(1, 2)):
     return [
-        resolve("permuted-digits", method, tasks=1, seed=seed)
+        config_for("permuted-digits", method, tasks=1, seed=seed)
         for seed in seeds
         for method in methods
     ]
@@ -105,7 +105,7 @@ def test_whatever_ends_the_loop_early_stops_the_workers(tmp_path):
 
 def test_data_that_is_missing_is_a_mistake_before_any_run(tmp_path):
     workers = Here(1)
-    config = resolve("split-cifar", "van", data=str(tmp_path / "nowhere"))
+    config = config_for("split-cifar", "van", data=str(tmp_path / "nowhere"))
     with pytest.raises(Mistake, match="cifar100 is not in"):
         list(sweep([config], tmp_path, workers))
     assert workers.started == []
@@ -151,5 +151,5 @@ def test_a_run_sees_the_card_it_was_given(tmp_path, monkeypatch):
     workers = Processes(tmp_path, device="cuda")
     workers.context = Recorded()
     for seed in range(3):
-        workers.start(resolve("permuted-digits", "van", seed=seed))
+        workers.start(config_for("permuted-digits", "van", seed=seed))
     assert given == ["0", "1", "0"]

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,14 @@ from mdmt.data.readers import read_mnist
 from mdmt.errors import Mistake
 from mdmt.experiments import presets
 from mdmt.experiments.presets import SPACES
-from mdmt.experiments.resolve import check_config, resolve, stream_for
+from mdmt.experiments.resolve import check_config, stream_for
 from mdmt.experiments.run import run
 from mdmt.experiments.tune import choose, points_of
 from mdmt.experiments.workers import Outcome
 from mdmt.methods import METHODS
 from mdmt.runs.config import RunConfig
+from mdmt.runs.request import RunRequest
+from support.configs import config_for
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
 from support.helpers import small_stream, some_row
 
@@ -73,7 +76,9 @@ def test_held_out_tasks_share_nothing_with_the_others(benchmark, tmp_path, monke
     options |= {"image_size": 8} if bench.image_size else {}
     for seed in (1234, 1235):
         apart, measured = (
-            stream_for(resolve(benchmark, "van", seed=seed, cross_validation=held_out, **options))
+            stream_for(
+                config_for(benchmark, "van", seed=seed, cross_validation=held_out, **options)
+            )
             for held_out in (True, False)
         )
         assert (len(apart), len(measured)) == (bench.held_out, bench.tasks)
@@ -94,7 +99,7 @@ def test_permutations_to_choose_settings_on_do_not_run_out(here, tmp_path, capsy
     one of these.
     """
     apart, measured = (
-        stream_for(resolve("permuted-digits", "van", tasks=10, cross_validation=held_out))
+        stream_for(config_for("permuted-digits", "van", tasks=10, cross_validation=held_out))
         for held_out in (True, False)
     )
     orders = [[tuple(t.view.order.tolist()) for t in stream] for stream in (apart, measured)]
@@ -110,7 +115,7 @@ def rows_of(part):
 @pytest.mark.parametrize("benchmark", ["permuted-digits", "split-digits"])
 def test_held_out_digits_are_tested_on_images_that_no_run_is_measured_on(benchmark):
     apart, measured = (
-        stream_for(resolve(benchmark, "van", cross_validation=held_out))[0]
+        stream_for(config_for(benchmark, "van", cross_validation=held_out))[0]
         for held_out in (True, False)
     )
     classes = len(measured.classes)
@@ -132,16 +137,18 @@ def test_held_out_mnist_is_tested_on_images_that_are_never_learned(count, unused
 
 
 def test_points_that_were_scored_on_the_test_images_count_no_more(tmp_path):
-    config = resolve("permuted-digits", "van", cross_validation=True)
+    config = config_for("permuted-digits", "van", cross_validation=True)
     content = {key: value for key, value in config.to_json().items() if key != "validation"}
     older = RunConfig.from_json(content)
     assert older.hash != config.hash
     with pytest.raises(Mistake, match="tune anew"):
         check_config(older)
     check_config(config)
-    measured = resolve("permuted-digits", "van")
+    measured = config_for("permuted-digits", "van")
     assert measured.validation is None
-    cifar = resolve("split-cifar", "van", cross_validation=True)  # its held-out classes are others
+    cifar = config_for(
+        "split-cifar", "van", cross_validation=True
+    )  # its held-out classes are others
     assert cifar.validation is None
 
 
@@ -177,6 +184,40 @@ def test_the_command_for_the_best_keeps_the_options(here, tmp_path, capsys):
         capsys, tmp_path, "--method", "van", "--grid", "lr=0.1", "--threads", "2", "--tasks", "2"
     ).out
     assert printed.endswith("mdmt run permuted-digits --method van --set lr=0.1 --threads 2\n")
+
+
+def test_the_command_for_the_best_is_one_that_mdmt_takes(here, tmp_path, capsys, monkeypatch):
+    more = ["--keep-model", "--subset", "30", "--set", "batch=5"]
+    arguments = ["--method", "van", "--grid", "lr=0.1", *more]
+    command = shlex.split(tune(capsys, tmp_path, *arguments).out.splitlines()[-1])
+    asked = []
+    monkeypatch.setattr("mdmt.cli.run._run_on_ranks", lambda options, *_: asked.append(options))
+    assert main(command[1:]) == 0
+    assert asked[0].keep_model
+    assert (asked[0].subset, asked[0].set, asked[0].seeds) == (30, ["batch=5", "lr=0.1"], 1)
+
+
+def test_the_fingerprint_of_the_data_is_taken_once(tmp_path, capsys, monkeypatch):
+    write_awa(tmp_path / "data")
+    taken = []
+
+    def take(data):
+        taken.append(data)
+        return 64 * "a"
+
+    bench = replace(benchmarks.BENCHMARKS["split-awa"], fingerprint=take)
+    monkeypatch.setitem(benchmarks.BENCHMARKS, "split-awa", bench)
+    asked = []
+
+    def run_nothing(configs, _):
+        asked.extend(configs)
+        return [None] * len(configs), []
+
+    monkeypatch.setattr("mdmt.cli.tune.run_all", run_nothing)
+    arguments = ["--data", str(tmp_path / "data"), "--grid", "lr=0.1,0.2,0.3", "--quiet"]
+    assert main(["tune", "split-awa", *arguments]) == 2
+    assert len(taken) == 1
+    assert [config.fingerprint for (config,) in asked] == 3 * [64 * "a"]
 
 
 def test_points_are_the_product_or_drawn_from_it(here, tmp_path, capsys):
@@ -261,7 +302,7 @@ def test_every_method_has_a_grid_of_settings_that_it_takes():
     for name, cells in SPACES.items():
         for key, cell in cells.items():
             for value in cell.value:
-                resolve("permuted-mnist", name, settings={key: value})
+                config_for("permuted-mnist", name, settings={key: value})
             assert cell.source == ("published" if name == "mdmt-r" else "ours")
     published = {key: list(cell.value) for key, cell in SPACES["mdmt-r"].items()}
     assert published["task_margin"] == [0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5]
@@ -270,14 +311,14 @@ def test_every_method_has_a_grid_of_settings_that_it_takes():
 
 
 def test_configs_from_before_keep_their_folder():
-    config = resolve("permuted-digits", "van")
+    config = config_for("permuted-digits", "van")
     older = RunConfig.from_json(
         {k: v for k, v in config.to_json().items() if k != "cross_validation"}
     )
     assert config.hash == older.hash
     assert (
-        resolve("permuted-digits", "van", tasks=3).hash
-        != resolve("permuted-digits", "van", cross_validation=True).hash
+        config_for("permuted-digits", "van", tasks=3).hash
+        != config_for("permuted-digits", "van", cross_validation=True).hash
     )
 
 
@@ -333,11 +374,11 @@ def test_the_digits_are_tuned_with_equal_effort_and_the_choices_are_the_presets(
     monkeypatch.setattr(presets, "DIGITS", chosen)
     presets.digits_presets.cache_clear()
     try:
-        config = resolve("permuted-digits", "er")
+        config = config_for("permuted-digits", "er")
         assert config.arguments["reading"] == "paper"
         assert config.lr == entries["er"]["chosen"]["lr"]
         assert presets.cells("permuted-digits", "er")["lr"].source == "ours"
-        assert resolve("permuted-mnist", "er").arguments["reading"] == "code"
+        assert config_for("permuted-mnist", "er").arguments["reading"] == "code"
     finally:
         presets.digits_presets.cache_clear()
 
@@ -362,7 +403,7 @@ def test_the_presets_of_the_digits_are_the_best_of_as_many_trials_for_each_metho
             )
             finished = [trial for trial in entry["tried"] if trial["seeds"] == record["seeds"]]
             best = max(finished, key=lambda trial: trial["A_T"]["mean"])
-            config = resolve(benchmark, method)
+            config = config_for(benchmark, method)
             for key, value in best["settings"].items():
                 assert getattr(config, key, config.arguments.get(key)) == value
 
@@ -374,4 +415,4 @@ def test_every_method_has_as_many_points_as_there_are_trials():
             assert math.prod(map(len, script.space_of(method, heads).values())) >= script.TRIALS
     assert not set(script.SEEDS) & set(range(1234, 1334))
     with pytest.raises(Mistake, match="its space has 1 points, fewer than 2 trials"):
-        choose("permuted-digits", "van", {}, {"lr": (0.1,)}, trials=2, seeds=range(1, 2), out="")
+        choose(RunRequest("permuted-digits", "van"), {}, {"lr": (0.1,)}, trials=2, out="")

@@ -22,11 +22,11 @@ import torch
 
 import mdmt.experiments.run
 import mdmt.system.state
-from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
 from mdmt.methods import METHODS
 from mdmt.runs.config import folder_of
 from mdmt.runs.folder import RunFolder
+from support.configs import config_for
 from support.helpers import small_stream
 
 RANDOM_KILLS = int(os.environ.get("MDMT_KILLS", "2"))
@@ -43,7 +43,7 @@ SETTINGS = {
 def config_of(name, kind):
     """A run of two short tasks on a narrow network."""
     benchmark = "split-digits" if kind == "resnet" else "permuted-digits"
-    config = resolve(
+    config = config_for(
         benchmark, name, tasks=2, settings={"lr": 0.02, "memory": 2, **SETTINGS.get(name, {})}
     )
     width = {"channels": 1, "width": 2} if kind == "resnet" else {"inputs": 784, "width": 12}

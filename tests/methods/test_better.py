@@ -5,8 +5,8 @@ import torch
 
 import mdmt
 from mdmt.checks import CHECKS, KINDS, Trial
-from mdmt.experiments.resolve import resolve
 from mdmt.methods import MDMTR
+from support.configs import config_for
 from support.helpers import mistake, small_stream
 
 
@@ -76,15 +76,15 @@ def test_steps_shorten_evenly_within_a_task():
 
 
 def test_unset_they_are_no_part_of_a_configuration():
-    assert set(MDMTR().arguments) == set(resolve("permuted-mnist", "mdmt-r").arguments)
+    assert set(MDMTR().arguments) == set(config_for("permuted-mnist", "mdmt-r").arguments)
     assert not {"average", "last_step", "mean"} & {*MDMTR().arguments, *MDMTR().used_buffers()}
     assert MDMTR(average=0.9).arguments["average"] == 0.9
     assert (
-        resolve("permuted-mnist", "mdmt-r[average=0]").hash
-        == resolve("permuted-mnist", "mdmt-r").hash
+        config_for("permuted-mnist", "mdmt-r[average=0]").hash
+        == config_for("permuted-mnist", "mdmt-r").hash
     )
     assert (
-        resolve("permuted-mnist", "mdmt-r[average=0.5]").hash
-        != resolve("permuted-mnist", "mdmt-r").hash
+        config_for("permuted-mnist", "mdmt-r[average=0.5]").hash
+        != config_for("permuted-mnist", "mdmt-r").hash
     )
     assert mistake(MDMTR, average=1.0) == "MDMTR: average=1.0: must be less than 1.0"

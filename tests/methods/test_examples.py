@@ -15,8 +15,8 @@ import torch
 import mdmt
 from mdmt import memory
 from mdmt.cli.app import main
-from mdmt.experiments.resolve import resolve
 from mdmt.methods import DERPP, ERACE, VAN
+from support.configs import config_for
 from support.helpers import small_stream
 
 ROOT = Path(__file__).parents[2]
@@ -44,15 +44,15 @@ def test_the_guides_commands_run(command, guide, capsys):
 
 
 def test_a_method_that_was_edited_is_another_run(guide, monkeypatch):
-    before = resolve("permuted-digits", "mymodule:MyMethod")
-    assert resolve("permuted-digits", "mymodule:MyMethod").hash == before.hash
+    before = config_for("permuted-digits", "mymodule:MyMethod")
+    assert config_for("permuted-digits", "mymodule:MyMethod").hash == before.hash
     monkeypatch.delitem(sys.modules, "mymodule")
     (guide / "mymodule.py").write_text(MODULE + "# edited\n")
-    assert resolve("permuted-digits", "mymodule:MyMethod").hash != before.hash
+    assert config_for("permuted-digits", "mymodule:MyMethod").hash != before.hash
     monkeypatch.delitem(sys.modules, "mymodule")
     (guide / "mymodule.py").write_text("def (")
     with pytest.raises(ValueError, match="method 'mymodule:MyMethod' cannot be loaded"):
-        resolve("permuted-digits", "mymodule:MyMethod")
+        config_for("permuted-digits", "mymodule:MyMethod")
 
 
 def test_the_guides_module_is_as_short_as_it_says(guide):

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import mdmt
-from mdmt.experiments.resolve import resolve, stream_for
+from mdmt.experiments.resolve import stream_for
 from mdmt.experiments.run import learner_for
+from support.configs import config_for
 from support.helpers import small_stream
 
 BACKBONES = {
@@ -64,8 +65,8 @@ def test_a_saved_learner_keeps_its_precision_unless_another_is_asked_for(tmp_pat
 
 
 def test_it_is_part_of_the_configuration_and_neutral_at_fp32():
-    usual = resolve("permuted-digits", "er")
-    rounded = resolve("permuted-digits", "er", precision="bf16")
+    usual = config_for("permuted-digits", "er")
+    rounded = config_for("permuted-digits", "er", precision="bf16")
     assert usual.precision == "fp32"
     assert rounded.hash != usual.hash
     assert learner_for(rounded).precision == "bf16"
@@ -76,7 +77,7 @@ def test_it_is_part_of_the_configuration_and_neutral_at_fp32():
 def test_accuracy_is_within_a_hundredth_of_float32(method):
     final = {}
     for precision in ("fp32", "bf16"):
-        config = resolve("permuted-digits", method, precision=precision)
+        config = config_for("permuted-digits", method, precision=precision)
         record = learner_for(config).run(stream_for(config))
         final[precision] = mdmt.metrics.average_accuracy(record.accuracy)
     assert abs(final["bf16"] - final["fp32"]) < 0.01

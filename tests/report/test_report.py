@@ -29,7 +29,7 @@ import mdmt.runs.paper as paper
 import mdmt.runs.rows as comparison
 from mdmt import metrics
 from mdmt.cli.app import main
-from mdmt.experiments.resolve import configs_for, resolve
+from mdmt.experiments.resolve import configs_for
 from mdmt.methods import METHODS
 from mdmt.report import (
     charts,
@@ -49,9 +49,10 @@ from mdmt.report.verdict import verdict
 from mdmt.runs.config import folder_of
 from mdmt.runs.folder import RunFolder, find_runs
 from mdmt.runs.ranking import ranking
-from mdmt.runs.request import split_methods
+from mdmt.runs.request import RunRequest, split_methods
 from mdmt.runs.snapshots import Snapshots
 from mdmt.words import size
+from support.configs import config_for
 from support.helpers import some_row
 from support.run_folders import interrupt, leave
 
@@ -598,9 +599,8 @@ def test_the_command_asks_for_these_very_runs(tmp_path):
         options = dict(zip(words_[3::2], words_[4::2], strict=True))
         seeds = range(int(options["--seed"]), int(options["--seed"]) + int(options["--seeds"]))
         tasks = int(options["--tasks"])
-        for of_seed in configs_for(
-            "permuted-digits", split_methods(options["--methods"]), seeds, {}, tasks=tasks
-        ):
+        request = RunRequest("permuted-digits", seed=seeds.start, seeds=len(seeds), tasks=tasks)
+        for of_seed in configs_for(request, split_methods(options["--methods"])):
             asked |= {folder_of(config, tmp_path) for config in of_seed}
     assert asked == made
 
@@ -886,7 +886,7 @@ def test_what_only_reads_runs_loads_no_torch(tmp_path):
 def test_a_figure_of_the_paper_from_finished_runs(tmp_path, capsys):
     runs, to = tmp_path / "runs", tmp_path / "figures"
     shown = split_methods(paper.FIGURES["fig3"].methods)
-    labels = [resolve("permuted-digits", variant).label for variant in shown]
+    labels = [config_for("permuted-digits", variant).label for variant in shown]
     for variant in shown:
         leave(runs, variant, tasks=2)
     arguments = ["permuted-digits", "--tasks", "2", "--out", str(runs), "--to", str(to), "--quiet"]
@@ -910,7 +910,7 @@ def test_fig_3_compares_softmaxes_whose_tasks_have_heads_of_their_own():
     beat.
     """
     variants = split_methods(paper.FIGURES["fig3"].methods)
-    configs = [resolve("permuted-mnist", variant) for variant in variants]
+    configs = [config_for("permuted-mnist", variant) for variant in variants]
     assert {config.heads for config in configs} == {"per-task"}
     parts = [
         (a["head"], a["competitors"], a["task_margin"], a["class_margin"], a["distance"])
@@ -929,7 +929,7 @@ def test_every_figure_of_the_paper_has_a_command_and_methods_that_there_are(caps
     printed = capsys.readouterr().out
     for name, one in paper.FIGURES.items():
         assert name in printed
-        assert configs_for("permuted-digits", split_methods(one.methods), range(1), {})
+        assert configs_for(RunRequest("permuted-digits"), split_methods(one.methods))
 
 
 @contextmanager

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from mdmt.errors import Mistake
-from mdmt.experiments.resolve import resolve
 from mdmt.methods import METHODS
 from mdmt.runs.config import RunConfig, folder_of
 from mdmt.words import printable
+from support.configs import config_for
 
 HASHES = {  # as release 0.1.0 gives them: with another, finished runs would not be found
     "permuted-digits": {
@@ -63,7 +63,7 @@ CONFIGS = [(benchmark, variant) for benchmark, variants in HASHES.items() for va
 
 @pytest.mark.parametrize(("benchmark", "variant"), CONFIGS)
 def test_hashes_stay(benchmark, variant):
-    config = resolve(benchmark, variant)
+    config = config_for(benchmark, variant)
     then = config
     if benchmark == "split-digits":
         assert config.hash == FAST[variant]
@@ -76,7 +76,7 @@ def test_hashes_stay(benchmark, variant):
 
 
 def test_a_hash_with_everything_set():
-    config = resolve(
+    config = config_for(
         "permuted-digits",
         "van",
         tasks=2,
@@ -88,7 +88,7 @@ def test_a_hash_with_everything_set():
 
 
 def test_the_folder_and_the_name_of_a_run(tmp_path):
-    config = resolve("split-digits", "mdmt-r[distance=none]", seed=7)
+    config = config_for("split-digits", "mdmt-r[distance=none]", seed=7)
     assert (
         folder_of(config, tmp_path)
         == tmp_path / "split-digits" / "mdmt-r" / FAST["mdmt-r[distance=none]"] / "7"
@@ -98,7 +98,7 @@ def test_the_folder_and_the_name_of_a_run(tmp_path):
 
 @pytest.fixture
 def content():
-    return resolve("split-digits", "mdmt-r").to_json()
+    return config_for("split-digits", "mdmt-r").to_json()
 
 
 def test_what_other_versions_wrote_is_read(content):
@@ -163,5 +163,5 @@ def test_a_label_is_shown_without_what_a_terminal_would_obey(content):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_runs_of_every_method_can_be_read(name):
-    config = resolve("permuted-digits", name)
+    config = config_for("permuted-digits", name)
     assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from mdmt.cli.app import main
-from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
 from mdmt.system.state import _digest
+from support.configs import config_for
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2Jx\x9b31m\r\n\u202e"
 CHANGES = {
@@ -149,7 +149,7 @@ def originals(tmp_path_factory):
 
     for method, settings in SETTINGS.items():
         options = dict(setting.split("=") for setting in settings)
-        config = resolve("permuted-digits", method, tasks=2, subset=20, settings=options)
+        config = config_for("permuted-digits", method, tasks=2, subset=20, settings=options)
         with suppress(Enough):
             run(config, out, every=1, on_step=stop if method == "er" else None)
     for path in out.rglob("snapshots.safetensors"):

@@ -5,9 +5,9 @@ from safetensors.torch import load_file, save_file
 
 import mdmt
 import mdmt.experiments.run
-from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
 from mdmt.runs.config import folder_of
+from support.configs import config_for
 from support.helpers import small_stream
 
 
@@ -48,7 +48,7 @@ def test_a_learner_without_a_stream_keeps_none():
 
 
 def test_they_lie_in_the_run_folder_and_are_small(tmp_path):
-    config = resolve("permuted-digits", "van", tasks=2)
+    config = config_for("permuted-digits", "van", tasks=2)
     run(config, tmp_path)
     path = folder_of(config, tmp_path) / "snapshots.safetensors"
     assert path.stat().st_size < 5_000_000

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 from safetensors.numpy import save_file
 
-from mdmt.experiments.resolve import resolve
 from mdmt.metrics import metrics_of
 from mdmt.runs.config import folder_of
 from mdmt.runs.record import Record
 from mdmt.system.state import StateFolder
+from support.configs import config_for
 
 
 def leave(
@@ -25,7 +25,7 @@ def leave(
     **more,
 ):
     """A finished run; `more` goes into its config. The folder is given back."""
-    config = replace(resolve(benchmark, variant, seed=seed, tasks=tasks), **more)
+    config = replace(config_for(benchmark, variant, seed=seed, tasks=tasks), **more)
     folder = folder_of(config, out)
     folder.mkdir(parents=True)
     draw = np.random.default_rng([seed, *variant.encode()])

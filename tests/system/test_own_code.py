@@ -8,9 +8,9 @@ import pytest
 
 from mdmt.benchmarks import own
 from mdmt.cli.app import main
-from mdmt.experiments.resolve import resolve
 from mdmt.experiments.run import run
 from mdmt.runs.config import RunConfig
+from support.configs import config_for
 from support.helpers import mistake
 
 MODULE = """
@@ -72,7 +72,7 @@ def test_a_stream_and_a_network_of_ones_own(place, capsys):
     config = RunConfig.from_json(json.loads((place / van["runs"][0] / "config.json").read_text()))
     assert config.backbone == {"name": "own_a:Net", "arguments": {"width": 7}}
     assert config.heads == "shared"
-    assert resolve("own_a:stream", "er").memory == {"policy": "Reservoir", "size": 6 * 13}
+    assert config_for("own_a:stream", "er").memory == {"policy": "Reservoir", "size": 6 * 13}
     assert (
         main(
             [
@@ -110,14 +110,14 @@ def test_a_file_elsewhere(place, capsys):
         "own_b:Mine",
         {"tasks": 2},
     )
-    assert resolve("deep/own_b.py:listed").backbone == {
+    assert config_for("deep/own_b.py:listed").backbone == {
         "name": "mlp",
         "arguments": {"inputs": 6, "width": 256},
     }
 
 
 def test_same_seed_same_bits_also_after_a_crash(place):
-    config = resolve("own_a:listed", "er", backbone="own_a:Net", tasks=2)
+    config = config_for("own_a:listed", "er", backbone="own_a:Net", tasks=2)
 
     class Crash(Exception):
         pass
@@ -137,7 +137,7 @@ def test_changed_code_or_data_is_another_run(place):
         (place / "own_a.py").write_text(MODULE.replace(old, new))
         shutil.rmtree(place / "__pycache__", ignore_errors=True)  # it may be of the same second
         forget()
-        return resolve("own_a:listed", backbone="own_a:Net")
+        return config_for("own_a:listed", backbone="own_a:Net")
 
     before = edited("x", "x")
     assert edited("< 0.5", "< 0.4").fingerprint != before.fingerprint
@@ -165,9 +165,9 @@ def test_changed_code_or_data_is_another_run(place):
     ],
 )
 def test_mistakes_are_one_line(place, benchmark, more, message):
-    assert message in mistake(resolve, benchmark, **more)
+    assert message in mistake(config_for, benchmark, **more)
 
 
 def test_a_file_with_the_name_of_another_module(place):
     (place / "json.py").write_text(MODULE)
-    assert "another module is called 'json'" in mistake(resolve, "./json.py:stream")
+    assert "another module is named 'json' too" in mistake(config_for, "./json.py:stream")

@@ -16,7 +16,7 @@ import mdmt.benchmarks.split_cifar as split_cifar
 import mdmt.benchmarks.split_cub as split_cub
 from mdmt.benchmarks.splits import HELD_OUT, TASKS, NetworkSpec
 from mdmt.errors import Mistake
-from mdmt.system.own_code import canonical, is_own
+from mdmt.system.own_code import canonical, is_own, is_own_data
 from mdmt.tasks import HeadKind, Stream
 
 
@@ -50,7 +50,7 @@ class Benchmark:
     @property
     def is_own(self) -> bool:
         """Whether the data are the user's own, with no published results."""
-        return self.data == "DIR"
+        return is_own_data(self.name)
 
     def classes(self, data: str | None, tasks: int | None) -> int:
         """Count the classes of the first tasks, or of all; a class in two tasks counts twice."""
@@ -115,11 +115,6 @@ class Benchmark:
 
 class OwnStream(Benchmark):
     """A user's own stream, named module:name."""
-
-    @property
-    def is_own(self) -> bool:
-        """True: it has no published results."""
-        return True
 
     def classes(self, data: str | None, tasks: int | None) -> int:
         """Count the classes of the first tasks, or of all; a class in two tasks counts twice."""

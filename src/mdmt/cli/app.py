@@ -1,6 +1,4 @@
-"""The command line. What a command needs is imported inside it, so that `mdmt --help` answers at
-once.
-"""
+"""The command line. Commands import what they need when called, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -55,8 +53,8 @@ def _begin(
 
 
 command(app)(run)
-command(app, seeds=5)(compare)
-command(app, seeds=5, benchmark="split-cifar", without=["preset"])(ablate)
+command(app, seeds=5, without=["method"])(compare)
+command(app, seeds=5, benchmark="split-cifar", without=["method", "preset"])(ablate)
 command(app, without=UNUSED)(cost)
 command(app, without=["reading"])(tune)
 app.command()(runs.rerun)
@@ -71,5 +69,5 @@ app.add_typer(catalog.app, name="list")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; a person's mistake is one line on stderr and exit code 2."""
+    """Run the command line; a mistake of the user is one line on stderr and exit code 2."""
     return exit_code(lambda: app(args=arguments, prog_name="mdmt", standalone_mode=False))

@@ -10,6 +10,7 @@ import typer
 from mdmt.cli.many_runs import run_all, tell_failures
 from mdmt.cli.options import Against, Format, Methods, RunOptions
 from mdmt.cli.progress import tell
+from mdmt.errors import Mistake
 from mdmt.words import count
 
 if TYPE_CHECKING:
@@ -43,29 +44,21 @@ def _compare(
     format_: str,
     ablation: bool = False,
 ) -> None:
-    """Check all that was asked, do the runs, print the rows."""
-    from mdmt.experiments.presets import HAS_BEST
-    from mdmt.experiments.resolve import configs_for, find_row
+    """Check the whole request, do the runs, print the rows."""
+    from mdmt.experiments.resolve import configs_for
     from mdmt.report.text import check_format
     from mdmt.runs.paper import distinct_rows
     from mdmt.runs.rows import with_differences, with_table_2
 
     check_format(format_)
-    configs = configs_for(
-        options.benchmark, variants, options.all_seeds, options.settings, **options.of_every_run
-    )
-    if options.preset == "best" and any(first.method != HAS_BEST for first, *_ in configs):
-        tell(f"--preset best is for {HAS_BEST}; the other methods have none but published")
+    configs = configs_for(options, variants)
+    _warn_of_best(options, configs)
     reference = None if against is None else find_row(against, variants, configs)
-    configs = _one_of_each_label(configs)
+    # A variant that is named twice is one row.
+    configs = list({seeds[0].label: seeds for seeds in configs}.values())
     numbers = distinct_rows(configs[0][0].heads)
-    if ablation and len(numbers) < len(configs):
-        more = len(configs) - len(numbers)
-        tell(
-            f"{count('row', more)} left out: they differ in the task margin alone, which one shared"
-            " head does not have"
-        )
-        configs = [configs[number] for number in numbers]
+    if ablation:
+        configs = _distinct(configs, numbers)
     rows, failed = run_all(configs, options)
     if ablation:
         rows = with_table_2(rows, configs, numbers)
@@ -77,14 +70,42 @@ def _compare(
     else:
         _print(finished, failed, format_)
     if finished and reference not in (None, *(row.label for row in finished)):
-        tell(f"no differences: {reference}, which --against names, has no finished run")
+        tell(f"no differences: the row {reference}, given by --against, has no finished run")
     if not finished:
         raise typer.Exit(2)
 
 
-def _one_of_each_label(configs: list[list[RunConfig]]) -> list[list[RunConfig]]:
-    """A variant that was named twice is one row."""
-    return list({seeds[0].label: seeds for seeds in configs}.values())
+def _warn_of_best(options: RunOptions, configs: list[list[RunConfig]]) -> None:
+    from mdmt.experiments.presets import HAS_BEST
+
+    if options.preset == "best" and any(first.method != HAS_BEST for first, *_ in configs):
+        tell(f"--preset best is for {HAS_BEST}; the other methods have none but published")
+
+
+def _distinct(configs: list[list[RunConfig]], numbers: list[int]) -> list[list[RunConfig]]:
+    """The rows of the ablation with these numbers; a line reports how many others there are."""
+    if len(numbers) == len(configs):
+        return configs
+    tell(
+        f"{count('row', len(configs) - len(numbers))} left out: they differ in the task margin"
+        " alone, which one shared head does not have"
+    )
+    return [configs[number] for number in numbers]
+
+
+def find_row(name: str, variants: list[str], configs: list[list[RunConfig]]) -> str:
+    """The label of the row that --against names.
+
+    The name is a variant as it was given, a label, or a method that only one row has.
+    """
+    labels = [seeds[0].label for seeds in configs]
+    for names in (variants, labels):
+        if name in names:
+            return labels[names.index(name)]
+    of_method = [seeds[0].label for seeds in configs if seeds[0].method == name]
+    if len(of_method) != 1:
+        raise Mistake(f"--against {name!r} is not one row of {', '.join(labels)}")
+    return of_method[0]
 
 
 def _print(rows: list[Row], failed: list[Failure], format_: str) -> None:

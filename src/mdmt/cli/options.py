@@ -1,8 +1,7 @@
-"""Each option once, with its help text; `RunOptions`, which many commands share; `@command`, which
-adds them.
+"""The options of the command line, and `@command`, which gives a command those of all runs.
 
-An option of all of them is one alias and one field here. An option of a single command stands in
-its signature.
+An option of all runs is a field of `RunRequest` or `RunOptions` and a help text in `WORDS`. An
+option of a single command stands in the signature of its function.
 """
 
 from __future__ import annotations
@@ -15,21 +14,77 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hin
 import typer
 
 from mdmt.errors import Mistake
+from mdmt.runs.request import RunRequest
 
 if TYPE_CHECKING:
-    from mdmt.experiments.workers import Workers as WorkersOfRuns
+    from mdmt.experiments.workers import Workers
 
-Benchmark = Annotated[
-    str,
-    typer.Argument(help="What to learn: see `mdmt list benchmarks`; your own as module:stream."),
-]
-Method = Annotated[
-    str,
-    typer.Option(
+WORDS: dict[str, Any] = {  # the help text of each field of RunOptions
+    "benchmark": typer.Argument(
+        help="What to learn: see `mdmt list benchmarks`; your own as module:stream."
+    ),
+    "method": typer.Option(
         metavar="METHOD",
         help="A method, a variant such as 'mdmt-r[distance=none]', module:Class or file.py:Class.",
     ),
-]
+    "seeds": typer.Option(min=1, metavar="N", help="Number of seeds, one run each."),
+    "seed": typer.Option(min=0, metavar="N", help="The first seed."),
+    "tasks": typer.Option(metavar="N", help="Number of tasks instead of the benchmark's own."),
+    "set": typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
+    "reading": typer.Option(
+        metavar="code|paper",
+        help="Follow the released code (default) or the paper where they differ.",
+    ),
+    "preset": typer.Option(
+        metavar="published|best",
+        help="Settings of mdmt-r: the published ones (default), or more accurate ones.",
+    ),
+    "data": typer.Option(metavar="DIR", help="Folder of the data sets, or of your own images."),
+    "image_size": typer.Option(
+        metavar="N", help="Resize images to N x N instead of the published size."
+    ),
+    "subset": typer.Option(min=1, metavar="N", help="Use at most N training examples per task."),
+    "backbone": typer.Option(
+        metavar="NAME",
+        help="Another network: resnet18, 'reduced_resnet18[width=32]', or your own as module:name.",
+    ),
+    "weights": typer.Option(
+        metavar="FILE", help="Start ResNet-18 from a torchvision state dict; imagenet downloads it."
+    ),
+    "skip_broken": typer.Option("--skip-broken", help="Skip images of yours that cannot be read."),
+    "keep_model": typer.Option(
+        "--keep-model", help="Keep the learned network in the run folder, for Learner.load."
+    ),
+    "threads": typer.Option(min=1, metavar="N", help="Threads per run."),
+    "device": typer.Option(
+        metavar="DEVICE",
+        help="Where to learn: cpu, cuda, cuda:N, mps, xpu; auto takes an accelerator if present.",
+    ),
+    "precision": typer.Option(
+        metavar="fp32|bf16",
+        help="bf16 rounds the products of matrices; weights and losses stay fp32.",
+    ),
+    "workers": typer.Option(
+        metavar="N|auto", help="Number of runs at a time; auto is one per core."
+    ),
+    "cluster": typer.Option(
+        metavar="auto|HOST:PORT", help="Do the runs on this Ray cluster instead of this machine."
+    ),
+    "out": typer.Option(metavar="DIR", help="Folder of the runs."),
+    "checkpoint_every": typer.Option(
+        metavar="TIME|N", help="Time (30s, 5m) or number of steps between checkpoints."
+    ),
+    "fresh": typer.Option("--fresh", help="Start over, even if finished or interrupted."),
+    "json": typer.Option("--json", help="Print one JSON object instead of text."),
+    "quiet": typer.Option("--quiet", help="Show no progress."),
+}
+
+# Options that other commands have too.
+Data = Annotated[str | None, WORDS["data"]]
+Weights = Annotated[str | None, WORDS["weights"]]
+Out = Annotated[str, WORDS["out"]]
+Json = Annotated[bool, WORDS["json"]]
+Quiet = Annotated[bool, WORDS["quiet"]]
 Methods = Annotated[
     str,
     typer.Option(
@@ -37,95 +92,6 @@ Methods = Annotated[
         help="all, paper (Table 1), or a list such as van,er,'mdmt-r[distance=none]'.",
     ),
 ]
-Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Number of seeds, one run each.")]
-Seed = Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")]
-Tasks = Annotated[
-    int | None, typer.Option(metavar="N", help="Number of tasks instead of the benchmark's own.")
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
-]
-Reading = Annotated[
-    str | None,
-    typer.Option(
-        metavar="code|paper",
-        help="Follow the released code (default) or the paper where they differ.",
-    ),
-]
-Preset = Annotated[
-    str | None,
-    typer.Option(
-        metavar="published|best",
-        help="Settings of mdmt-r: the published ones (default), or more accurate ones.",
-    ),
-]
-Data = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Folder of the data sets, or of your own images.")
-]
-ImageSize = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Resize images to N x N instead of the published size."),
-]
-Subset = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Use at most N training examples per task.")
-]
-Backbone = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Another network: resnet18, 'reduced_resnet18[width=32]', or your own as module:name.",
-    ),
-]
-Weights = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE", help="Start ResNet-18 from a torchvision state dict; imagenet downloads it."
-    ),
-]
-SkipBroken = Annotated[
-    bool, typer.Option("--skip-broken", help="Pass over images of yours that cannot be read.")
-]
-KeepModel = Annotated[
-    bool,
-    typer.Option(
-        "--keep-model", help="Keep the learned network in the run folder, for Learner.load."
-    ),
-]
-Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Threads per run.")]
-Device = Annotated[
-    str,
-    typer.Option(
-        metavar="DEVICE",
-        help="Where to learn: cpu, cuda, cuda:N, mps, xpu; auto takes what is there.",
-    ),
-]
-Precision = Annotated[
-    str,
-    typer.Option(
-        metavar="fp32|bf16",
-        help="bf16 rounds the products of matrices; weights and losses stay fp32.",
-    ),
-]
-Out = Annotated[str, typer.Option(metavar="DIR", help="Folder of the runs.")]
-Workers = Annotated[
-    str, typer.Option(metavar="N|auto", help="Number of runs at a time; auto is one per core.")
-]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        metavar="auto|HOST:PORT", help="Do the runs on this Ray cluster instead of this machine."
-    ),
-]
-CheckpointEvery = Annotated[
-    str | None,
-    typer.Option(metavar="TIME|N", help="Time (30s, 5m) or number of steps between checkpoints."),
-]
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Start over, even what is finished or was interrupted.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Against = Annotated[
     str | None,
     typer.Option(metavar="ROW", help="Also print the differences to this row, paired by seed."),
@@ -140,62 +106,16 @@ Run = Annotated[
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """What is learned, how, and where the runs go; in the order in which help shows it."""
+class RunOptions(RunRequest):
+    """A request, and how its runs are done: where, how many at a time, with which output."""
 
-    benchmark: Benchmark = "permuted-digits"
-    seeds: Seeds = 1
-    seed: Seed = 1234
-    tasks: Tasks = None
-    set: Set = None
-    reading: Reading = None
-    preset: Preset = None
-    data: Data = None
-    image_size: ImageSize = None
-    subset: Subset = None
-    backbone: Backbone = None
-    weights: Weights = None
-    skip_broken: SkipBroken = False
-    keep_model: KeepModel = False
-    threads: Threads = 1
-    device: Device = "cpu"
-    precision: Precision = "fp32"
-    workers: Workers = "auto"
-    cluster: Cluster = None
-    out: Out = "runs"
-    checkpoint_every: CheckpointEvery = None
-    fresh: Fresh = False
-    json: Json = False
-    quiet: Quiet = False
-
-    @property
-    def all_seeds(self) -> range:
-        return range(self.seed, self.seed + self.seeds)
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """What --set, --reading and --preset say, by key."""
-        from mdmt.runs.request import parse_settings
-
-        return parse_settings(self.set, reading=self.reading, preset=self.preset)
-
-    @property
-    def of_every_run(self) -> dict[str, Any]:
-        """What goes into each config as it is: keyword arguments of `resolve`."""
-        names = (
-            "tasks",
-            "threads",
-            "device",
-            "precision",
-            "data",
-            "image_size",
-            "subset",
-            "backbone",
-            "weights",
-            "skip_broken",
-            "keep_model",
-        )
-        return {name: getattr(self, name) for name in names}
+    workers: str = "auto"
+    cluster: str | None = None
+    out: str = "runs"
+    checkpoint_every: str | None = None
+    fresh: bool = False
+    json: bool = False
+    quiet: bool = False
 
     @property
     def worker_count(self) -> int | Literal["auto"]:
@@ -205,16 +125,15 @@ class RunOptions:
             raise Mistake(f"--workers {self.workers}: must be auto or a whole number from 1")
         return int(self.workers)
 
-    def find_workers(self) -> WorkersOfRuns | int | Literal["auto"]:
-        """Who does the runs: so many processes of this machine, or a cluster, which has to
-        answer.
-        """
+    def find_workers(self) -> Workers | int | Literal["auto"]:
+        """The number of worker processes, or the cluster, which must answer."""
         count = self.worker_count
         if self.cluster is None:
             return count
         if count != "auto":
             raise Mistake(
-                "--workers and --cluster: a cluster decides itself how many runs it has room for"
+                "--workers and --cluster exclude each other: a cluster decides how many runs it"
+                " does at a time"
             )
         from mdmt.experiments.cluster import Cluster
 
@@ -240,29 +159,20 @@ def command(
 ) -> Callable[[F], F]:
     """Make a command of a function that takes RunOptions and options of its own.
 
-    The command has the fields of RunOptions but for those `without`, and the function's own options
-    behind the benchmark; `defaults` are the values of either unless a person gives others.
+    The command has the fields of RunOptions except those in `without`; help shows the function's
+    own options behind benchmark and method. `defaults` replaces default values of either.
     """
 
     def register(function: F) -> F:
-        hints = get_type_hints(RunOptions, include_extras=True)
-        shared = [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=hints[field.name],
-            )
-            for field in fields(RunOptions)
-            if field.name not in without
-        ]
+        shared = [parameter for parameter in _parameters() if parameter.name not in without]
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        first = [parameter for parameter in shared if parameter.name in ("benchmark", "method")]
         parameters = [
             parameter.replace(
                 kind=inspect.Parameter.KEYWORD_ONLY,
                 default=defaults.get(parameter.name, parameter.default),
             )
-            for parameter in (shared[0], *own, *shared[1:])
+            for parameter in (*first, *own, *shared[len(first) :])
         ]
 
         def call(**values: Any) -> None:
@@ -275,3 +185,17 @@ def command(
         return function
 
     return register
+
+
+def _parameters() -> list[inspect.Parameter]:
+    """The fields of RunOptions as parameters that typer understands."""
+    hints = get_type_hints(RunOptions)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=Annotated[hints[field.name], WORDS[field.name]],
+        )
+        for field in fields(RunOptions)
+    ]

@@ -168,13 +168,7 @@ def figure_command(name: str) -> Callable[..., None]:
         from mdmt.experiments.resolve import configs_for
         from mdmt.runs.request import split_methods
 
-        configs = configs_for(
-            options.benchmark,
-            split_methods(methods),
-            options.all_seeds,
-            options.settings,
-            **options.of_every_run,
-        )
+        configs = configs_for(options, split_methods(methods))
         rows, failed = run_all(configs, options)
         tell_failures(failed)
         finished = [Path(run) for row in rows if row is not None for run in row.runs]

@@ -10,7 +10,7 @@ import typer
 
 import mdmt.ranks as ranks
 from mdmt.cli.many_runs import run_all
-from mdmt.cli.options import Method, RunOptions
+from mdmt.cli.options import RunOptions
 from mdmt.cli.process import in_child
 from mdmt.cli.progress import RunBar, tell
 from mdmt.errors import Mistake, RankLost
@@ -30,34 +30,28 @@ Log = Annotated[
 ]
 
 
-def run(options: RunOptions, method: Method = "mdmt-r", log: Log = None) -> None:
+def run(options: RunOptions, log: Log = None) -> None:
     """Learn a stream of tasks. Prints A_T, F_T, LCA_10, LTR and A_free."""
     advice = f"; {resuming_command(options.fresh)} goes on from the last checkpoint"
-    in_child(lambda: _run_on_ranks(options, method, log, advice), advice)
+    in_child(lambda: _run_on_ranks(options, log, advice), advice)
 
 
-def _run_on_ranks(options: RunOptions, method: str, log: str | None, advice: str) -> None:
+def _run_on_ranks(options: RunOptions, log: str | None, advice: str) -> None:
     """Do it together with the other processes that torchrun started, or alone."""
     try:
         with ranks.group():
-            _run(options, method, log)
+            _run(options, log)
     except RankLost as lost:
         raise RankLost(f"rank {ranks.launched()[0]}: {lost}{advice}") from None
 
 
-def _run(options: RunOptions, method: str, log: str | None) -> None:
-    from dataclasses import replace
-
+def _run(options: RunOptions, log: str | None) -> None:
     from mdmt.experiments import tensorboard
-    from mdmt.experiments.resolve import resolve
+    from mdmt.experiments.resolve import resolve, with_seeds
     from mdmt.runs.config import folder_of
 
-    first = ranks.first(
-        lambda: resolve(
-            options.benchmark, method, settings=options.settings, **options.of_every_run
-        )
-    )
-    configs = [replace(first, seed=seed) for seed in options.all_seeds]
+    first = ranks.first(lambda: resolve(options))
+    configs = with_seeds(first, options.all_seeds)
     if log not in (None, "tensorboard"):
         raise Mistake(
             f"--log {log}: must be tensorboard; steps.csv and record.json are always written"

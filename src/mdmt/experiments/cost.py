@@ -20,13 +20,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mdmt.benchmarks.splits import draw
-from mdmt.experiments.resolve import resolve
+from mdmt.experiments.resolve import find_method, resolve
 from mdmt.experiments.run import learner_for
 from mdmt.learner import Learner
 from mdmt.methods.base import Method
 from mdmt.published import table
 from mdmt.runs.config import RunConfig
-from mdmt.runs.request import find_method
+from mdmt.runs.request import RunRequest
 from mdmt.tasks import Batch, Stream, Task
 
 WARM_UP = 3  # steps and inferences that are not timed
@@ -191,7 +191,7 @@ def published_cost(config: RunConfig, is_reduced: bool = False) -> dict[str, Any
         return None
     milliseconds = row["inference_ms"].get(config.benchmark)
     if milliseconds is not None:
-        usual = resolve(config.benchmark, config.method)
+        usual = resolve(RunRequest(config.benchmark, config.method), like=config)
         alike = all(
             getattr(config, key) == getattr(usual, key)
             for key in ("batch", "heads", "backbone", "image_size")

@@ -1,10 +1,11 @@
-"""From what a person asks for to the configs of runs."""
+"""From a request to the configurations of its runs, and checks of configurations."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_origin, get_type_hints
 
 import mdmt.benchmarks as benchmarks
 import mdmt.memory as memory
@@ -17,76 +18,66 @@ from mdmt.inputs.augment import check as check_augmentation
 from mdmt.learning.arguments import device_of, precision_of
 from mdmt.memory import POLICIES
 from mdmt.methods import METHODS
+from mdmt.methods.base import Method
 from mdmt.runs.config import CHECKS, RunConfig
-from mdmt.runs.request import (
-    LEARNING,
-    argument_types,
-    convert_all,
-    find_method,
-    label_of,
-    parse_variant,
-)
-from mdmt.system.own_code import is_own, source_sha256
+from mdmt.runs.request import RunRequest, label_of, parse_variant
+from mdmt.system.own_code import is_own, load, source_sha256
 from mdmt.tasks import Stream
+
+LEARNING = {  # settings that every method has, with their types
+    "lr": float,
+    "batch": int,
+    "epochs": int,
+    "memory": int,
+    "policy": str,
+    "heads": str,
+    "optimiser": str,
+    "augment": str,
+}
 
 
 def resolve(
-    benchmark: str,
-    method: str = "mdmt-r",
-    *,
-    seed: int = 1234,
-    tasks: int | None = None,
-    settings: dict[str, Any] | None = None,
-    reading: str | None = None,
-    threads: int = 1,
-    device: str = "cpu",
-    precision: str = "fp32",
-    data: str | None = None,
-    image_size: int | None = None,
-    subset: int | None = None,
-    weights: str | None = None,
-    skip_broken: bool = False,
-    backbone: str | None = None,
-    keep_model: bool = False,
-    cross_validation: bool = False,
-    take_fingerprint: bool = True,
+    request: RunRequest, *, cross_validation: bool = False, like: RunConfig | None = None
 ) -> RunConfig:
-    """Everything a run needs, from a benchmark, a method or variant, and settings that differ from
-    the preset.
+    """The configuration of a request's first run.
 
-    With `cross_validation` it learns the tasks held out for choosing settings, and none of the
-    others. Who resolves many configs takes the fingerprint of the data once, for all of them.
+    With `cross_validation` the run learns the tasks that are held out for choosing settings. `like`
+    is a configuration on the same data: its fingerprint is copied, since taking it reads every
+    image.
     """
-    bench = benchmarks.find(benchmark)
-    benchmark = bench.name
-    name, own = parse_variant(method)
-    own |= settings or {}
-    if reading is not None:
-        own["reading"] = reading
+    bench = benchmarks.find(request.benchmark)
+    name, own = parse_variant(request.method)
+    own |= request.settings
     chosen = own.pop("preset", USUAL)
     kind = find_method(name)
-    values = preset(benchmark, name, chosen) | convert_all(own, kind, f"{name} on {benchmark}")
+    values = preset(bench.name, name, chosen)
+    values |= convert_all(own, kind, f"{name} on {bench.name}")
     heads = values.get("heads", bench.heads[0])
     policy = own.get("policy") or kind.policy or values["policy"]
+    tasks = request.tasks
     if tasks is None:
         tasks = bench.held_out if cross_validation else bench.tasks
     check_stream(bench, heads, tasks, cross_validation)
-    bench.check_options(data=data, image_size=image_size, weights=weights, skip_broken=skip_broken)
-    network = backbone_for(bench, parse_variant(backbone) if backbone else None, weights)
-    if weights == "imagenet":
-        weights = str(fetch_weights(data))
-    classes = bench.classes(data, tasks)
-    place = device_of(device)
+    bench.check_options(
+        data=request.data,
+        image_size=request.image_size,
+        weights=request.weights,
+        skip_broken=request.skip_broken,
+    )
+    asked = parse_variant(request.backbone) if request.backbone else None
+    network = backbone_for(bench, asked, request.weights)
+    weights = str(fetch_weights(request.data)) if request.weights == "imagenet" else request.weights
+    classes = bench.classes(request.data, tasks)
+    device = device_of(request.device)
     if bench.is_own and "reference_batch" not in own:
         values["reference_batch"] = reference_batch_for(classes * values["memory"], values["batch"])
+    arguments = {key: values[key] for key in argument_types(kind) if key in values}
     return RunConfig(
-        benchmark=benchmark,
+        benchmark=bench.name,
         tasks=tasks,
         heads=heads,
         method=name,
-        arguments=kind(
-            **{key: values[key] for key in argument_types(kind) if key in values}
-        ).arguments,
+        arguments=kind(**arguments).arguments,
         memory=memory_spec(policy, values["memory"], classes),
         backbone=network,
         lr=values["lr"],
@@ -94,24 +85,116 @@ def resolve(
         epochs=values["epochs"],
         optimiser=values.get("optimiser", "SGD"),
         augment=_augmentation(values.get("augment", "none"), bench),
-        image_size=image_size or image_size_for(bench, network["name"]),
-        subset=subset,
+        image_size=request.image_size or image_size_for(bench, network["name"]),
+        subset=request.subset,
         weights=None if weights is None else file_sha256(weights),
         weights_file=weights,
-        data=data,
-        fingerprint=fingerprint_for(bench, data) if take_fingerprint else None,
-        skip_broken=skip_broken,
+        data=request.data,
+        fingerprint=like.fingerprint if like else fingerprint_for(bench, request.data),
+        skip_broken=request.skip_broken,
         cross_validation=cross_validation,
         validation=bench.validation if cross_validation else None,
         source=None if name in METHODS else source_sha256(kind.__module__),
         network_source=_network_source(network["name"]),
-        seed=seed,
-        threads=threads,
-        device=CHECKS["device"]("device", str(place)),
-        precision=precision_of(precision, place),
-        keep_model=keep_model,
+        seed=request.seed,
+        threads=request.threads,
+        device=CHECKS["device"]("device", str(device)),
+        precision=precision_of(request.precision, device),
+        keep_model=request.keep_model,
         label=label_of(name, own if chosen == USUAL else {**own, "preset": chosen}),
     )
+
+
+def configs_for(request: RunRequest, variants: list[str]) -> list[list[RunConfig]]:
+    """The configurations of each variant, one per seed of the request.
+
+    A setting of the request goes to the methods that have it; a variant's own settings win.
+    """
+    free = _free_settings(request, variants)
+    configs: list[list[RunConfig]] = []
+    for variant in variants:
+        settings = {key: value for key, value in request.settings.items() if key in free[variant]}
+        plain = replace(request, method=variant, set=None, reading=None, preset=None)
+        like = configs[0][0] if configs else None
+        first = resolve(plain.with_settings(settings), like=like)
+        configs.append(with_seeds(first, request.all_seeds))
+    return configs
+
+
+def with_seeds(config: RunConfig, seeds: Iterable[int]) -> list[RunConfig]:
+    return [replace(config, seed=seed) for seed in seeds]
+
+
+def _free_settings(request: RunRequest, variants: list[str]) -> dict[str, set[str]]:
+    """The settings that each variant has and does not set itself.
+
+    Refuses settings of the request that no variant has, or that all variants set themselves.
+    """
+    available: set[str] = set()
+    free: dict[str, set[str]] = {}
+    for variant in variants:
+        name, own = parse_variant(variant)
+        keys = {*LEARNING, *argument_types(find_method(name))}
+        if name == HAS_BEST:
+            keys.add("preset")
+        available |= keys
+        free[variant] = keys - set(own)
+    for key in request.settings:
+        if key == "preset" and key not in available:
+            best(request.benchmark, parse_variant(variants[0])[0])
+        if key not in available:
+            raise Mistake(
+                f"setting {key!r} is unknown; these methods take {', '.join(sorted(available))}"
+            )
+        if not any(key in keys for keys in free.values()):
+            raise Mistake(f"setting {key!r} is what these variants differ in: each has its own")
+    return free
+
+
+def find_method(name: str) -> type[Method]:
+    """A method by name, or the user's own by `module:Class` or `file.py:Class`."""
+    if name in METHODS:
+        return METHODS[name]
+    if not is_own(name):
+        raise Mistake(
+            f"method {name!r} is not one of {', '.join(METHODS)}; your own is given as module:Class"
+        )
+    kind = load("method", name)
+    if not (isinstance(kind, type) and issubclass(kind, Method)):
+        raise Mistake(
+            f"method {name!r}: {name.rpartition(':')[2]} is not a subclass of mdmt.Method"
+        )
+    return kind
+
+
+def argument_types(kind: type[Method]) -> dict[str, Any]:
+    """The types of a method's arguments, by name."""
+    names = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    hints = get_type_hints(kind, localns={"Learner": Any})
+    return {name: hint for name, hint in hints.items() if name in names}
+
+
+def convert_all(settings: dict[str, str], kind: type[Method], name: str) -> dict[str, Any]:
+    """Convert the texts of settings to their types; an unknown setting is refused."""
+    types = {**LEARNING, **argument_types(kind)}
+    for key in settings:
+        if key not in types:
+            raise Mistake(f"setting {key!r} is unknown; {name} takes {', '.join(sorted(types))}")
+    return {key: convert(key, value, types[key]) for key, value in settings.items()}
+
+
+def convert(key: str, value: str, hint: Any) -> Any:
+    """Convert the text of a setting to its type."""
+    if get_origin(hint) is Literal or hint is str:
+        return value
+    if hint is bool:
+        if value.lower() not in ("true", "false"):
+            raise Mistake(f"{key}={value}: must be true or false")
+        return value.lower() == "true"
+    try:
+        return hint(value)
+    except ValueError:
+        raise Mistake(f"{key}={value}: must be a {'whole ' if hint is int else ''}number") from None
 
 
 def reference_batch_for(kept: int, batch: int) -> int:
@@ -143,7 +226,7 @@ def fingerprint_for(bench: benchmarks.Benchmark, data: str | None) -> str | None
     try:
         return bench.fingerprint(data)
     except Mistake:
-        if data is None:  # `check_there` says how to get it, when a run is to be done
+        if data is None:  # `check_data_present` says how to get it, when a run is to be done
             return None
         raise
 
@@ -204,7 +287,7 @@ def _inputs(backbone: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return "images" if "channels" in arguments else backbone["name"], arguments
 
 
-def check_there(config: RunConfig) -> None:
+def check_data_present(config: RunConfig) -> None:
     """Refuse a run whose data set is not there, saying how to get it."""
     name = benchmarks.find(config.benchmark).data
     if name and name != "DIR":
@@ -268,52 +351,3 @@ def _first_weights(bench: benchmarks.Benchmark, config: RunConfig) -> str | None
         file = "torchvision's"
     protocol = "the published checkpoint" if bench.published_weights else "from scratch"
     return f"{file}, not {protocol}"
-
-
-def configs_for(
-    benchmark: str, variants: list[str], seeds: range, settings: dict[str, str], **options: Any
-) -> list[list[RunConfig]]:
-    """For each variant the config of each seed. A setting goes to the methods that have it; a
-    variant's own stays.
-    """
-    known: set[str] = set()  # the settings of all methods
-    free: dict[str, set[str]] = {}  # of each variant, those that it does not set itself
-    for variant in variants:
-        name, own = parse_variant(variant)
-        keys = {*LEARNING, *argument_types(find_method(name))}
-        if name == HAS_BEST:
-            keys.add("preset")
-        known |= keys
-        free[variant] = keys - set(own)
-    for key in settings:
-        if key == "preset" and key not in known:
-            best(benchmark, parse_variant(variants[0])[0])
-        if key not in known:
-            raise Mistake(
-                f"setting {key!r} is unknown; these methods take {', '.join(sorted(known))}"
-            )
-        if not any(key in keys for keys in free.values()):
-            raise Mistake(f"setting {key!r} is what these variants differ in: each has its own")
-    bench = benchmarks.find(benchmark)
-    bench.check_options(data=options.get("data"))
-    fingerprint = fingerprint_for(bench, options.get("data"))
-    configs = []
-    for variant in variants:
-        fitting = {key: value for key, value in settings.items() if key in free[variant]}
-        first = resolve(benchmark, variant, settings=fitting, take_fingerprint=False, **options)
-        configs.append([replace(first, seed=seed, fingerprint=fingerprint) for seed in seeds])
-    return configs
-
-
-def find_row(name: str, variants: list[str], configs: list[list[RunConfig]]) -> str:
-    """The label of the row that --against names: as it was asked for, by its label, or by its
-    method when only one row has it.
-    """
-    labels = [seeds[0].label for seeds in configs]
-    for names in (variants, labels):
-        if name in names:
-            return labels[names.index(name)]
-    of_method = [seeds[0].label for seeds in configs if seeds[0].method == name]
-    if len(of_method) != 1:
-        raise Mistake(f"--against {name!r} is not one row of {', '.join(labels)}")
-    return of_method[0]

@@ -14,7 +14,7 @@ import mdmt.memory as memory
 import mdmt.ranks as ranks
 from mdmt.errors import EXPECTED, Mistake, Stopped, summarise
 from mdmt.experiments.networks import make_network
-from mdmt.experiments.resolve import reduced, stream_for
+from mdmt.experiments.resolve import find_method, reduced, stream_for
 from mdmt.experiments.tensorboard import write_events
 from mdmt.learner import Learner
 from mdmt.learning.checkpoints import Checkpoints
@@ -22,7 +22,6 @@ from mdmt.methods.base import Method
 from mdmt.runs.config import RunConfig, folder_of
 from mdmt.runs.folder import CHECKPOINT, MODEL, RECORD, RunFolder
 from mdmt.runs.record import RunRecord
-from mdmt.runs.request import find_method
 from mdmt.runs.snapshots import Snapshots
 from mdmt.system.own_code import is_own
 from mdmt.system.processes import resuming_command, stop_request

@@ -32,7 +32,7 @@ def sweep(
     number of steps or the time between checkpoints. Whatever ends the loop early (Ctrl-C, `break`)
     stops the workers.
     """
-    from mdmt.experiments.resolve import check_there
+    from mdmt.experiments.resolve import check_data_present
     from mdmt.runs.folder import RunFolder
 
     report = on_event or (lambda event: None)
@@ -49,7 +49,7 @@ def sweep(
         else:
             yield from (Outcome(config, record, read=True) for config in alike)
     for config in queue:
-        check_there(config)  # here, since every worker would fail of it
+        check_data_present(config)  # here, since every worker would fail of it
     if not queue:
         if not isinstance(workers, (int, str)):
             workers.stop()

@@ -1,36 +1,33 @@
-"""Choosing settings on held-out tasks: which points to try, and how they rank."""
+"""Choosing settings on held-out tasks: the points to try, and their ranking."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from mdmt.errors import Mistake
-from mdmt.experiments.resolve import resolve
+from mdmt.experiments.resolve import resolve, with_seeds
 from mdmt.experiments.sweep import run_all
-from mdmt.experiments.workers import Event
 from mdmt.runs.config import RunConfig
-from mdmt.runs.rows import Row
+from mdmt.runs.request import RunRequest
+from mdmt.runs.rows import Row, Spread
 
-Point = dict[str, Any]
+Point = dict[str, Any]  # values by setting
+Grids = dict[str, tuple[Any, ...]]  # the values to try, by setting
 
 
-def parse_grids(
-    texts: list[str], usual: dict[str, tuple[Any, ...]], fixed: set[str]
-) -> dict[str, tuple[Any, ...]]:
-    """The values to try of each setting: key=a,b,c lists them, a key alone stands for its usual
-    ones.
+def parse_grids(texts: list[str], usual: Grids, fixed: set[str]) -> Grids:
+    """The values to try of each setting: key=a,b,c lists them, a key alone means its usual ones.
 
-    Without any text these are the usual values of all settings but the fixed ones. A setting that
-    is named twice has the values of both.
+    Without any text these are the usual values of all settings except the fixed ones. A setting
+    that is named twice has the values of both.
 
     >>> parse_grids(["lr=0.1,0.3", "scale", "lr=1"], {"scale": (20, 24)}, set())
     {'lr': ('0.1', '0.3', '1'), 'scale': (20, 24)}
     """
-    grids: dict[str, tuple[Any, ...]] = {}
+    grids: Grids = {}
     for text in texts:
         key, equals, values = (part.strip() for part in text.partition("="))
         listed = tuple(value.strip() for value in values.split(",") if value.strip())
@@ -44,8 +41,8 @@ def parse_grids(
     return grids or {key: values for key, values in usual.items() if key not in fixed}
 
 
-def points_of(grids: dict[str, tuple[Any, ...]], count: int | None, seed: int) -> list[Point]:
-    """All points of the grids, or `count` of them drawn by the seed, in the order of the product.
+def points_of(grids: Grids, count: int | None, seed: int) -> list[Point]:
+    """All points of the grids in order, or `count` of them, drawn with the seed.
 
     >>> points_of({"lr": (0.1, 0.3), "scale": (20,)}, None, 1)
     [{'lr': 0.1, 'scale': 20}, {'lr': 0.3, 'scale': 20}]
@@ -56,28 +53,20 @@ def points_of(grids: dict[str, tuple[Any, ...]], count: int | None, seed: int) -
     return [points[i] for i in sorted(random.Random(seed).sample(range(len(points)), count))]
 
 
-def configs_of(
-    benchmark: str,
-    method: str,
-    points: list[Point],
-    seeds: range,
-    settings: dict[str, str],
-    **options: Any,
-) -> list[list[RunConfig]]:
-    """For each point the config of each seed, on the held-out tasks."""
+def configs_of(request: RunRequest, points: list[Point], usual: RunConfig) -> list[list[RunConfig]]:
+    """The configurations of each point on the held-out tasks, one per seed of the request.
+
+    `usual` is the request's own configuration: all points learn its data.
+    """
     configs = []
     for point in points:
-        first = resolve(
-            benchmark, method, settings={**settings, **point}, cross_validation=True, **options
-        )
-        configs.append([replace(first, seed=seed) for seed in seeds])
+        first = resolve(request.with_settings(point), cross_validation=True, like=usual)
+        configs.append(with_seeds(first, request.all_seeds))
     return configs
 
 
 def ranked(rows: list[Row | None], points: list[Point], seeds: int) -> list[Row]:
-    """The rows of the points that finished, the most accurate first, those that lack a seed
-    last.
-    """
+    """The rows of the finished points: most accurate first, those that lack a seed last."""
     finished = [
         replace(row, settings=point)
         for point, row in zip(points, rows, strict=True)
@@ -86,41 +75,61 @@ def ranked(rows: list[Row | None], points: list[Point], seeds: int) -> list[Row]
     return sorted(finished, key=lambda row: (len(row.seeds) < seeds, -row.accuracy))
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The settings chosen for a method, and everything that led to them."""
+
+    fixed: Point
+    space: Grids
+    chosen: Point
+    tried: list[Trial]
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+class Trial(TypedDict):
+    """A point, and the accuracy on its seeds if they finished."""
+
+    settings: Point
+    A_T: Spread | None
+    seeds: list[int]
+
+
 def choose(
-    benchmark: str,
-    method: str,
+    request: RunRequest,
     fixed: Point,
-    space: dict[str, tuple[Any, ...]],
+    space: Grids,
     *,
     trials: int,
-    seeds: range,
     out: str,
     workers: int | Literal["auto"] = "auto",
-    on_event: Callable[[Event], None] | None = None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Try so many points of a space on the held-out tasks, and say all that led to the choice.
+) -> Choice:
+    """Try `trials` points of a space on the held-out tasks; finished runs in `out` are read.
 
-    `fixed` settings go with every point. Finished runs in `out` are read.
+    All points have the `fixed` settings.
     """
-    points = points_of(space, trials, seeds.start)
+    points = points_of(space, trials, request.seed)
     if len(points) != trials:
-        raise Mistake(f"{method}: its space has {len(points)} points, fewer than {trials} trials")
-    configs = configs_of(benchmark, method, points, seeds, fixed, **options)
-    rows, failures = run_all(configs, out, workers, on_event=on_event)
-    best_first = ranked(rows, points, len(seeds))
-    if not best_first or len(best_first[0].seeds) < len(seeds):
         raise Mistake(
-            f"{method} on {benchmark}: no point finished on every seed: {failures[0]['reason']}"
+            f"{request.method}: its space has {len(points)} points, fewer than {trials} trials"
         )
-    tried = [
-        {"settings": row.settings, "A_T": row.metrics["A_T"], "seeds": row.seeds}
-        for row in best_first
-    ]
-    diverged = [point for row, point in zip(rows, points, strict=True) if row is None]
-    return {
-        "fixed": fixed,
-        "space": {key: list(values) for key, values in space.items()},
-        "chosen": best_first[0].settings,
-        "tried": tried + [{"settings": point, "A_T": None, "seeds": []} for point in diverged],
-    }
+    request = request.with_settings(fixed)
+    usual = resolve(request, cross_validation=True)
+    rows, failures = run_all(configs_of(request, points, usual), out, workers)
+    best_first = ranked(rows, points, request.seeds)
+    if not best_first or len(best_first[0].seeds) < request.seeds:
+        raise Mistake(
+            f"{request.method} on {request.benchmark}: no point finished on every seed:"
+            f" {failures[0]['reason']}"
+        )
+    tried = [_trial(row.settings or {}, row) for row in best_first]
+    failed = [point for row, point in zip(rows, points, strict=True) if row is None]
+    chosen = best_first[0].settings or {}
+    return Choice(fixed, space, chosen, tried + [_trial(point, None) for point in failed])
+
+
+def _trial(settings: Point, row: Row | None) -> Trial:
+    if row is None:
+        return {"settings": settings, "A_T": None, "seeds": []}
+    return {"settings": settings, "A_T": row.metrics["A_T"], "seeds": row.seeds}

@@ -109,10 +109,12 @@ def precision_of(given: Any, device: torch.device) -> Precision:
     return given  # type: ignore[no-any-return]
 
 
-def whole_number(name: str, value: Any, least: int = 1) -> int:
-    """A whole number, from `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise Mistake(f"{name}={value!r}: must be a whole number, {least} or more")
+def whole_number(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """A whole number from `least` to `most`."""
+    too_large = most is not None and isinstance(value, int) and value > most
+    if not isinstance(value, int) or isinstance(value, bool) or value < least or too_large:
+        bounds = f"{least} or more" if most is None else f"{least} to {most}"
+        raise Mistake(f"{name}={value!r}: must be a whole number, {bounds}")
     return value
 
 

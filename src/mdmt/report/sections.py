@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import mdmt.metrics as metrics
 import mdmt.runs.rows as comparison
@@ -18,6 +18,7 @@ from mdmt.report.tables import footnotes, published_metrics, published_text
 from mdmt.report.text import format_difference, format_metric
 from mdmt.runs.config import RunConfig
 from mdmt.runs.ranking import ranking
+from mdmt.runs.request import RunRequest
 from mdmt.runs.rows import Row, Spread
 from mdmt.words import size
 
@@ -248,43 +249,30 @@ def _point(line: Series, place: int | None, digits: int) -> str:
 
 
 def commands(study: Study) -> list[str]:
-    """The `mdmt compare` commands that ask for the runs of a study, one for each set of seeds.
+    """The `mdmt compare` commands that do the runs of a study again, one for each set of seeds.
 
-    Held-out tasks have none: `mdmt tune` alone runs them.
+    Held-out tasks have none: only `mdmt tune` runs them.
     """
     if study.runs[0].config.cross_validation:
         return []
-    labels: dict[tuple[int, ...], list[str]] = {}
+    labels: dict[tuple[tuple[int, ...], tuple[str, ...]], list[str]] = {}
     for entry in study.entries:
+        config = entry.runs[0].config
         seeds = tuple(run.config.seed for run in entry.runs)
-        labels.setdefault(seeds, []).append(entry.runs[0].config.label)
+        labels.setdefault((seeds, _flags(config)), []).append(config.label)
     return [
         shlex.join([
             "mdmt", "compare", study.benchmark, "--methods", ",".join(names), "--seed", str(first),
-            "--seeds", str(number), *_options(study),
+            "--seeds", str(number), *flags,
         ])
-        for seeds, names in labels.items()
+        for (seeds, flags), names in labels.items()
         for first, number in spans(list(seeds))
     ]  # fmt: skip
 
 
-def _options(study: Study) -> list[str]:
-    """What differs from the defaults of the command."""
-    config = study.runs[0].config
-    some_tasks = "tasks" in study.reduced or study.benchmark == "folder"
-    values = {
-        "--tasks": config.tasks if some_tasks else None,
-        "--image-size": config.image_size,
-        "--subset": config.subset,
-        "--weights": config.weights_file,
-        "--data": config.data,
-        "--threads": config.threads if config.threads != 1 else None,
-        "--device": config.device if config.device != "cpu" else None,
-        "--precision": config.precision if config.precision != "fp32" else None,
-    }
-    return [
-        text for name, value in values.items() if value is not None for text in (name, str(value))
-    ]
+def _flags(config: RunConfig) -> tuple[str, ...]:
+    """The options of a run without its seed."""
+    return tuple(replace(RunRequest.of(config), seed=RunRequest.seed).flags())
 
 
 def spans(seeds: list[int]) -> list[tuple[int, int]]:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import mdmt.runs.gate as gate
-from mdmt.system.own_code import is_own
+from mdmt.system.own_code import is_own_data
 from mdmt.words import count
 
+MAX_SEED = 2**32 - 1  # numpy's RandomState, which makes the published streams, takes no more
 NEUTRAL: dict[str, Any] = {  # values at which a key does not count in the hash
     "threads": 1, "device": "cpu", "precision": "fp32", "image_size": None, "subset": None,
     "weights": None, "cross_validation": False, "validation": None, "source": None,
@@ -83,10 +84,8 @@ class RunConfig:
 
     @property
     def is_own_data(self) -> bool:
-        """Whether the data are a person's own, so that there is no protocol to follow or to fall
-        short of.
-        """
-        return self.benchmark == "folder" or is_own(self.benchmark)
+        """Whether the data are the user's own, so that there is no published protocol."""
+        return is_own_data(self.benchmark)
 
     @property
     def setup(self) -> list[str]:
@@ -178,7 +177,7 @@ CHECKS: dict[str, gate.Check] = {
     "validation": gate.or_null(gate.text),
     "source": gate.or_null(gate.sha256),
     "network_source": gate.or_null(gate.sha256),
-    "seed": gate.whole(0, 2**63 - 1),
+    "seed": gate.whole(0, MAX_SEED),
     "threads": gate.whole(1, 1024),
     "device": gate.matching(r"cpu|(cuda|mps|xpu)(:\d{1,3})?", "cpu, cuda, cuda:N, mps or xpu"),
     "precision": gate.matching("fp32|bf16", "fp32 or bf16"),

@@ -1,52 +1,129 @@
-"""Methods, variants and settings as people write them: mdmt-r[distance=none], --set lr=0.1, all."""
+"""A request for runs: each option once, read from text and written as a command line.
+
+`RunOptions` of the command line adds a help text to each of these options, and
+`experiments/resolve` turns a request into configurations. Nothing here loads torch.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, get_origin, get_type_hints
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 
 import mdmt.runs.paper as paper
 from mdmt.errors import Mistake
-from mdmt.methods import METHODS, Method
-from mdmt.system.own_code import canonical, is_own, load
-
-LEARNING = {
-    "lr": float,
-    "batch": int,
-    "epochs": int,
-    "memory": int,
-    "policy": str,
-    "heads": str,
-    "optimiser": str,
-    "augment": str,
-}
+from mdmt.runs.config import MAX_SEED, RunConfig
+from mdmt.system.own_code import canonical, is_own
 
 
-def argument_types(kind: type[Method]) -> dict[str, Any]:
-    """The arguments of a method, with their types."""
-    fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
-    hints = get_type_hints(kind, localns={"Learner": Any})
-    return {name: hint for name, hint in hints.items() if name in fields}
+@dataclass(frozen=True)
+class RunRequest:
+    """The options of a run, in the order in which help texts show them."""
 
+    benchmark: str = "permuted-digits"
+    method: str = "mdmt-r"  # a name or a variant such as mdmt-r[distance=none]
+    seeds: int = 1  # number of runs, with the seeds that follow the first
+    seed: int = 1234  # of the first run
+    tasks: int | None = None
+    set: list[str] | None = None  # settings as key=value
+    reading: str | None = None
+    preset: str | None = None
+    data: str | None = None
+    image_size: int | None = None
+    subset: int | None = None
+    backbone: str | None = None
+    weights: str | None = None
+    skip_broken: bool = False
+    keep_model: bool = False
+    threads: int = 1
+    device: str = "cpu"
+    precision: str = "fp32"
 
-def find_method(name: str) -> type[Method]:
-    """A method by its name, or a person's own by `module:Class` or `file.py:Class`."""
-    if name in METHODS:
-        return METHODS[name]
-    if not is_own(name):
-        raise Mistake(
-            f"method {name!r} is not one of {', '.join(METHODS)}; your own is given as module:Class"
+    def __post_init__(self) -> None:
+        last = self.seed + self.seeds - 1
+        if last > MAX_SEED:
+            raise Mistake(f"seed {last} is too large: the largest seed is {MAX_SEED}")
+
+    @classmethod
+    def of(cls, config: RunConfig) -> RunRequest:
+        """The request that leads to this configuration; its label names the method's settings."""
+        return cls(
+            benchmark=config.benchmark,
+            method=config.label,
+            seed=config.seed,
+            tasks=config.tasks,
+            data=config.data,
+            image_size=config.image_size,
+            subset=config.subset,
+            backbone=_backbone_text(config),
+            weights=config.weights_file,
+            skip_broken=config.skip_broken,
+            keep_model=config.keep_model,
+            threads=config.threads,
+            device=config.device,
+            precision=config.precision,
         )
-    kind = load("method", name)
-    if not (isinstance(kind, type) and issubclass(kind, Method)):
-        raise Mistake(
-            f"method {name!r}: {name.rpartition(':')[2]} is not a subclass of mdmt.Method"
-        )
-    return kind
+
+    @property
+    def all_seeds(self) -> range:
+        return range(self.seed, self.seed + self.seeds)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings that --set, --reading and --preset give, by name.
+
+        >>> RunRequest(set=["lr=0.1", "scale=20"], reading="paper").settings
+        {'lr': '0.1', 'scale': '20', 'reading': 'paper'}
+        """
+        options = {"reading": self.reading, "preset": self.preset}
+        given = {name: value for name, value in options.items() if value is not None}
+        return dict(map(parse_setting, self.set or [])) | given
+
+    def with_settings(self, settings: Mapping[str, object]) -> RunRequest:
+        """This request with more settings; of two values of a setting the later one counts."""
+        texts = [f"{key}={value}" for key, value in settings.items()]
+        return replace(self, set=[*(self.set or []), *texts])
+
+    def argv(self) -> list[str]:
+        """The command line of `mdmt run` that makes this request.
+
+        >>> RunRequest("split-digits", "er", tasks=2, set=["lr=1"], skip_broken=True).argv()[1:]
+        ['run', 'split-digits', '--method', 'er', '--tasks', '2', '--set', 'lr=1', '--skip-broken']
+        """
+        return ["mdmt", "run", self.benchmark, "--method", self.method, *self.flags()]
+
+    def flags(self) -> list[str]:
+        """The options other than benchmark and method that do not have their default value."""
+        words: list[str] = []
+        for field in fields(RunRequest):
+            value = getattr(self, field.name)
+            if field.name in ("benchmark", "method") or value == field.default:
+                continue
+            flag = f"--{field.name.replace('_', '-')}"
+            if value is True:
+                words.append(flag)
+            else:
+                for one in value if isinstance(value, list) else [value]:
+                    words += [flag, str(one)]
+        return words
 
 
-def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
-    """A method with arguments.
+def _backbone_text(config: RunConfig) -> str | None:
+    """The value of --backbone, or None if the configuration has the benchmark's own network.
+
+    Networks that --backbone names, unlike most benchmarks' own ones, have norm_start=fast. Naming
+    the others again changes nothing.
+    """
+    name, arguments = config.backbone["name"], config.backbone["arguments"]
+    if is_own(name):
+        return label_of(name, arguments)
+    if arguments.get("norm_start") == "fast":
+        return label_of(name, {"width": arguments["width"]})
+    return None
+
+
+def parse_variant(text: str) -> tuple[str, dict[str, str]]:
+    """The name and the settings of a variant.
 
     >>> parse_variant("mdmt-r[distance=none,scale=20]")
     ('mdmt-r', {'distance': 'none', 'scale': '20'})
@@ -54,86 +131,52 @@ def parse_variant(text: str) -> tuple[str, dict[str, Any]]:
     match = re.fullmatch(r"([^\[\]]+)(?:\[([^\[\]]*)\])?", text)
     if match is None:
         raise Mistake(f"method {text!r}: write it as name or name[key=value,...]")
-    return canonical(match[1]), dict(
-        parse_setting(item) for item in (match[2] or "").split(",") if item
-    )
+    settings = [item for item in (match[2] or "").split(",") if item]
+    return canonical(match[1]), dict(map(parse_setting, settings))
 
 
 def parse_setting(text: str) -> tuple[str, str]:
-    """A setting given as key=value."""
+    """The name and the value of a setting given as key=value."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise Mistake(f"setting {text!r}: write it as key=value")
     return key.strip(), value.strip()
 
 
-def parse_settings(texts: list[str] | None, **options: str | None) -> dict[str, str]:
-    """Settings given as key=value, by key, and those that have an option of their own.
+def label_of(name: str, settings: Mapping[str, object]) -> str:
+    """A variant as text, its settings sorted by name.
 
-    >>> parse_settings(["lr=0.1", "scale=20"], reading="paper", preset=None)
-    {'lr': '0.1', 'scale': '20', 'reading': 'paper'}
+    >>> label_of("mdmt-r", {"scale": 20, "distance": "none"}), label_of("er", {})
+    ('mdmt-r[distance=none,scale=20]', 'er')
     """
-    given = {key: value for key, value in options.items() if value is not None}
-    return dict(map(parse_setting, texts or [])) | given
+    if not settings:
+        return name
+    return f"{name}[{','.join(f'{key}={settings[key]}' for key in sorted(settings))}]"
 
 
-def convert(key: str, value: Any, hint: Any) -> Any:
-    """A setting's text as the type it has; anything but text is left as it is, for the method to
-    check.
+def split_at_commas(text: str) -> list[str]:
+    """The items of a list of methods or labels; commas inside brackets belong to an item.
+
+    >>> split_at_commas("mdmt-r[distance=none,scale=20], er,")
+    ['mdmt-r[distance=none,scale=20]', 'er']
     """
-    if not isinstance(value, str):
-        return value
-    if get_origin(hint) is Literal or hint is str:
-        return value
-    if hint is bool:
-        if value.lower() not in ("true", "false"):
-            raise Mistake(f"{key}={value}: must be true or false")
-        return value.lower() == "true"
-    try:
-        return hint(value)
-    except ValueError:
-        raise Mistake(f"{key}={value}: must be a {'whole ' if hint is int else ''}number") from None
+    items = (item.strip() for item in re.split(r",(?![^\[]*\])", text))
+    return [item for item in items if item]
 
 
 def split_methods(text: str) -> list[str]:
-    """A list of methods, cut at the commas outside of brackets; `all` is those of the package,
-    `paper` those of Table 1.
+    """The methods of a list; `all` are those of the package, `paper` those of Table 1.
 
-    >>> split_methods("mdmt-r[distance=none,scale=20], er")
-    ['mdmt-r[distance=none,scale=20]', 'er']
+    >>> split_methods("er,paper")[:3]
+    ['er', 'joint', 'van']
     """
-    items = [""]
-    depth = 0
-    for letter in text:
-        depth += (letter == "[") - (letter == "]")
-        if letter == "," and depth == 0:
-            items.append("")
-        else:
-            items[-1] += letter
-    groups = {"all": list(METHODS), "paper": list(paper.METHODS)}
+    groups = {"all": paper.METHODS + paper.NEWER, "paper": paper.METHODS}
     names: list[str] = []
-    for item in items:
-        if item.strip():
-            names += groups.get(item.strip(), [item.strip()])
+    for item in split_at_commas(text):
+        names += groups.get(item, (item,))
     if not names:
         raise Mistake(
             f"--methods {text!r}: write it as all, as paper, or as a list such as"
             " van,er,'mdmt-r[distance=none]'"
         )
     return list(dict.fromkeys(names))
-
-
-def convert_all(settings: dict[str, Any], kind: type[Method], name: str) -> dict[str, Any]:
-    """Settings as the types they have; an unknown one is refused."""
-    types = {**LEARNING, **argument_types(kind)}
-    for key in settings:
-        if key not in types:
-            raise Mistake(f"setting {key!r} is unknown; {name} takes {', '.join(sorted(types))}")
-    return {key: convert(key, value, types[key]) for key, value in settings.items()}
-
-
-def label_of(name: str, settings: dict[str, Any]) -> str:
-    """A method with the settings that were asked for, in the order of their names."""
-    if not settings:
-        return name
-    return f"{name}[{','.join(f'{key}={settings[key]}' for key in sorted(settings))}]"

@@ -1,4 +1,5 @@
-"""A person's own code: methods, streams and networks by `module:name` or `path/file.py:name`.
+"""The user's own methods, streams and networks: `module:name` or `path/file.py:name`.
+
 Nothing here loads torch.
 """
 
@@ -12,14 +13,21 @@ from typing import Any
 
 from mdmt.errors import Mistake
 
+OWN_IMAGES = "folder"  # the benchmark made of the images in a folder
+
 
 def is_own(name: str) -> bool:
-    """Whether a name leads to somebody's own code."""
+    """Whether a name stands for the user's own code."""
     return ":" in name
 
 
+def is_own_data(benchmark: str) -> bool:
+    """Whether a benchmark is the user's own images or stream, of which nothing is published."""
+    return benchmark == OWN_IMAGES or is_own(benchmark)
+
+
 def canonical(name: str) -> str:
-    """The name as module:name, with the folder of a file among those that are searched.
+    """The name as module:name; the folder of a file is added to the import path.
 
     >>> canonical("package.module:Net"), canonical("mdmt-r")
     ('package.module:Net', 'mdmt-r')
@@ -29,24 +37,22 @@ def canonical(name: str) -> str:
         return name
     file = Path(path).resolve()
     if not file.is_file():
-        raise Mistake(f"{path} is missing: {name!r} asks for {attribute!r} in it")
+        raise Mistake(f"{path} does not exist: {name!r} asks for {attribute!r} in it")
     if not file.stem.isidentifier():
-        raise Mistake(
-            f"{path}: its name cannot be that of a module; rename it to letters, digits and _"
-        )
+        raise Mistake(f"{path} cannot be imported: rename it, using letters, digits and _ only")
     loaded = sys.modules.get(file.stem)
     if loaded is not None and Path(getattr(loaded, "__file__", None) or "").resolve() != file:
-        raise Mistake(f"{path}: another module is called {file.stem!r}; rename the file")
+        raise Mistake(f"{path}: another module is named {file.stem!r} too; rename the file")
     if str(file.parent) not in sys.path:
-        sys.path.insert(0, str(file.parent))  # worker processes take over the path
+        sys.path.insert(0, str(file.parent))  # worker processes inherit the import path
     return f"{file.stem}:{attribute}"
 
 
 def load(what: str, name: str) -> Any:
-    """What `module:name` or `path/file.py:name` leads to."""
+    """Import the object that `module:name` or `path/file.py:name` stands for."""
     module, _, attribute = canonical(name).partition(":")
     if "" not in sys.path:
-        sys.path.insert(0, "")  # a module in the current folder
+        sys.path.insert(0, "")  # finds modules in the current folder
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, SyntaxError, ValueError) as error:
@@ -54,6 +60,6 @@ def load(what: str, name: str) -> Any:
 
 
 def source_sha256(module: str) -> str | None:
-    """The hash of a loaded module: edited, it is something else. None where there is no file."""
+    """The hash of the file of a loaded module, or None if it has no file."""
     path = getattr(sys.modules[module], "__file__", None)
     return None if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()
