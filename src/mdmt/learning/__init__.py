@@ -1,1 +1,1 @@
-"""What happens while a task is learned: order, measuring, checkpoints."""
+"""Learning a task: the order of examples, measurements, checkpoints."""

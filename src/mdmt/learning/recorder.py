@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from mdmt.network.heads import Heads
 from mdmt.network.model import Model, unit
 from mdmt.runs.record import Matrix, Record, TaskInfo
 from mdmt.runs.step_log import ROWS, StepLog
+from mdmt.system.files import JsonObject
 from mdmt.tasks import Task
 
 LOG_ROWS = 1000  # logged steps of a task, at most, in addition to its last step
@@ -242,7 +243,7 @@ class Recorder:
 
     # Saving.
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Tensor], JsonObject]:
         """Everything measured so far, as tensors and as JSON."""
         tensors = {f"right_after.{name}": value for name, value in self.reference_features.items()}
         tensors |= {f"snapshots.{name}": value for name, value in self.snapshots.items()}
@@ -250,7 +251,7 @@ class Recorder:
             tensors[f"steps.{ROWS}"] = torch.from_numpy(self.step_log.to_array())
         return tensors, asdict(self.record)
 
-    def load_state(self, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
+    def load_state(self, tensors: dict[str, Tensor], record: JsonObject) -> None:
         """Restore the state that `state` returned."""
         for name, value in tensors.items():
             kind, _, rest = name.partition(".")

@@ -1,8 +1,7 @@
-"""All that determines a run, as a type: its fields, its hash, and JSON in and out.
+"""The configuration of a run: everything that determines its result.
 
-`RunConfig.from_json` is the gate for configs that others wrote: it refuses whatever could lead out
-of a folder, hang or crash a reader, or reach a terminal as anything but text. Nothing here loads
-torch.
+`RunConfig.from_json` checks configs that somebody else wrote. It refuses values that could lead to
+another folder, make a reader hang or crash, or send control characters to a terminal.
 """
 
 from __future__ import annotations
@@ -14,20 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import mdmt.runs.gate as gate
+from mdmt.runs.gate import Settings
+from mdmt.system.files import JsonObject
 from mdmt.system.own_code import is_own_data
 from mdmt.words import count
 
 MAX_SEED = 2**32 - 1  # numpy's RandomState, which makes the published streams, takes no more
-NEUTRAL: dict[str, Any] = {  # values at which a key does not count in the hash
+NEUTRAL: Settings = {  # a key with this value is left out of the hash
     "threads": 1, "device": "cpu", "precision": "fp32", "image_size": None, "subset": None,
     "weights": None, "cross_validation": False, "validation": None, "source": None,
     "fingerprint": None, "augment": "none", "network_source": None,
 }  # fmt: skip
-# The seed is a folder of its own, a path decides nothing, and without skip_broken there is no
-# result to confuse.
-# What is kept when the run is over decides nothing either.
+# Keys that do not change the result, and the seed, which names a folder below the hash. Without
+# skip_broken, broken images end the run, so there is no other result to confuse it with.
 NOT_HASHED = ("seed", "label", "data", "weights_file", "skip_broken", "keep_model")
-# What a key is where a file lacks it.
+# The values of keys that a file lacks.
 ABSENT = {
     **NEUTRAL, "data": None, "weights_file": None, "skip_broken": False, "keep_model": False,
 }  # fmt: skip
@@ -35,15 +35,15 @@ ABSENT = {
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One benchmark, one method, one seed, and every setting that matters to the result."""
+    """A benchmark, a method, a seed, and every setting that changes the result."""
 
     benchmark: str
     tasks: int | None
     heads: str
     method: str  # a name, or module:Class
-    arguments: dict[str, Any]
-    memory: dict[str, Any]
-    backbone: dict[str, Any]
+    arguments: Settings
+    memory: Settings
+    backbone: Settings  # its name and its arguments
     lr: float
     batch: int
     epochs: int
@@ -51,25 +51,25 @@ class RunConfig:
     augment: str
     image_size: int | None
     subset: int | None
-    weights: str | None  # the hash of the file
+    weights: str | None  # the SHA-256 of the file with the first weights
     weights_file: str | None
     data: str | None
-    fingerprint: str | None  # of the images, where they are not those of a published data set
-    skip_broken: bool  # pass over images that cannot be read
+    fingerprint: str | None  # of images that are not a published data set
+    skip_broken: bool  # skip images that cannot be read
     cross_validation: bool
-    validation: str | None  # what the held-out tasks are tested on, where it is not their test set
-    source: str | None  # the hash of the module of a method that is not ours
-    network_source: str | None  # the hash of the module of a network that is not ours
+    validation: str | None  # the test data of held-out tasks, if not their test sets
+    source: str | None  # the SHA-256 of the module of a user's own method
+    network_source: str | None  # the SHA-256 of the module of a user's own network
     seed: int
     threads: int
     device: str
     precision: str
-    keep_model: bool  # whether the learner is saved when the run is over
+    keep_model: bool  # save the learner at the end
     label: str
 
     @property
     def hash(self) -> str:
-        """A hash of all that determines the result, but for the seed."""
+        """A hash of everything that determines the result, except the seed."""
         kept = {
             key: value
             for key, value in self.to_json().items()
@@ -89,9 +89,7 @@ class RunConfig:
 
     @property
     def setup(self) -> list[str]:
-        """How it learns, in words: network, image size, epochs, memory (which not every method
-        has).
-        """
+        """Network, image size, epochs and memory in words; a method may use no memory."""
         start = "from scratch" if self.weights is None else f"from weights {self.weights[:12]}"
         words = [f"{self.backbone['name']} {start}"]
         if self.image_size is not None:
@@ -101,18 +99,18 @@ class RunConfig:
         unit = " a class" if "per_class" in self.memory else ""
         return [*words, f"{count('example', size)}{unit} kept"]
 
-    def to_json(self) -> dict[str, Any]:
-        """As config.json holds it."""
+    def to_json(self) -> JsonObject:
+        """The content of config.json."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> RunConfig:
-        """A config from a file that anybody may have written; a Mistake names what is wrong.
+    def from_json(cls, content: JsonObject) -> RunConfig:
+        """Check the content of a config.json; raise a Mistake that says what is wrong.
 
-        Keys of later versions are passed over; those that earlier versions lack are neutral.
+        Keys of later versions are ignored; keys that earlier versions lack get neutral values.
         """
         content = {**ABSENT, **content}
-        checked: dict[str, Any] = {}
+        checked: JsonObject = {}
         for field in fields(cls):
             value = gate.value_of(content, field.name)
             checked[field.name] = CHECKS[field.name](field.name, value)
@@ -120,12 +118,12 @@ class RunConfig:
 
 
 def folder_of(config: RunConfig, out: str | Path) -> Path:
-    """The run's folder."""
+    """The folder of a run under OUT."""
     method = config.method.replace(":", ".")
     return Path(out, config.benchmark.replace(":", "."), method, config.hash, str(config.seed))
 
 
-def _memory(key: str, value: Any) -> dict[str, Any]:
+def _memory(key: str, value: Any) -> Settings:
     spec = gate.settings(key, value)
     gate.name(f"{key}.policy", spec.get("policy"))
     sizes = {name: size for name, size in spec.items() if name != "policy"}
@@ -139,7 +137,7 @@ def _memory(key: str, value: Any) -> dict[str, Any]:
 _norm_start = gate.matching("fast|zero", "fast or zero")
 
 
-def _backbone(key: str, value: Any) -> dict[str, Any]:
+def _backbone(key: str, value: Any) -> Settings:
     if not isinstance(value, dict) or set(value) != {"name", "arguments"}:
         raise gate.refusal(key, value, "the name and the arguments of a network")
     arguments = gate.settings(f"{key}.arguments", value["arguments"])

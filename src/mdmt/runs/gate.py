@@ -1,6 +1,6 @@
-"""Checks of JSON that anybody may have written: types, ranges, names that are no paths, plain text.
+"""Checks for JSON of unknown origin: types, ranges, names that are not paths, printable text.
 
-A check takes the key, for the message, and the value; it gives the value back or raises a Mistake.
+A check takes a key, for the message, and a value; it returns the value or raises a Mistake.
 """
 
 from __future__ import annotations
@@ -10,53 +10,55 @@ from collections.abc import Callable
 from typing import Any
 
 from mdmt.errors import Mistake
+from mdmt.system.files import JsonObject
 from mdmt.words import printable
 
 Check = Callable[[str, Any], Any]
+Settings = dict[str, Any]  # of a method, a memory or a network, by name
 
-LONGEST = 4096  # characters of a text, as of a path
+LONGEST = 4096  # characters of a text; also the longest path of Linux
 MOST = 1000  # entries of a list or an object
 HUGE = 1e100
 
 
 def refusal(key: str, value: Any, allowed: str) -> Mistake:
-    """What to raise: it names the key, the value and what is allowed."""
+    """The Mistake to raise; it names the key, the value and the allowed values."""
     shown = printable(repr(value)[:60])
     if len(shown) > 40:
         shown = shown[:37] + "..."
     return Mistake(f"{key} is {shown}: it must be {allowed}")
 
 
-def value_of(content: dict[str, Any], key: str) -> Any:
-    """The value of a key that must be there."""
+def value_of(content: JsonObject, key: str) -> Any:
+    """The value of a required key."""
     if key not in content:
         raise Mistake(f"{key} is missing")
     return content[key]
 
 
 def text(key: str, value: Any) -> str:
-    """Any text, made printable."""
+    """A text; control characters are made visible."""
     if not isinstance(value, str) or len(value) > LONGEST:
         raise refusal(key, value, "a text")
     return printable(value)
 
 
 def path(key: str, value: Any) -> str:
-    """A text that must be printable as it is."""
+    """A text without control characters."""
     if text(key, value) != value:
         raise refusal(key, value, "a text without control characters")
     return str(value)
 
 
 def file_name(key: str, value: Any) -> str:
-    """A name that leads nowhere else."""
+    """The name of a file, which cannot lead to another folder."""
     if path(key, value) in ("", ".", "..") or len(value) > 200 or set(value) & set("/\\"):
         raise refusal(key, value, "a name, not a path")
     return str(value)
 
 
 def matching(pattern: str, allowed: str) -> Check:
-    """A short text of a given form."""
+    """A check for short texts of a given form."""
 
     def check(key: str, value: Any) -> str:
         if not re.fullmatch(pattern, path(key, value)):
@@ -71,7 +73,7 @@ sha256 = matching("[0-9a-f]{64}", "the SHA-256 of a file")
 
 
 def whole(least: int, most: int) -> Check:
-    """A whole number in a range."""
+    """A check for whole numbers in a range."""
 
     def check(key: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -82,12 +84,12 @@ def whole(least: int, most: int) -> Check:
 
 
 def number(most: float = HUGE) -> Check:
-    """A finite number from 0; an integer stays one."""
+    """A check for numbers from 0 to `most`; integers stay integers."""
 
     def check(key: str, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise refusal(key, value, "a number")
-        if not 0 <= value <= most or (isinstance(value, int) and value > 2**53):  # nor NaN
+        if not 0 <= value <= most or (isinstance(value, int) and value > 2**53):  # refuses NaN too
             raise refusal(key, value, f"a number from 0 to {most:g}")
         return value
 
@@ -109,7 +111,7 @@ def array(key: str, value: Any) -> list[Any]:
 
 
 def or_null(check: Check) -> Check:
-    """The same check, which null passes."""
+    """A check that lets null pass too."""
     return lambda key, value: None if value is None else check(key, value)
 
 
@@ -125,8 +127,8 @@ def scalar(key: str, value: Any) -> Any:
     return value
 
 
-def settings(key: str, value: Any) -> dict[str, Any]:
-    """Names with a setting each: a scalar, or lists and objects of them."""
+def settings(key: str, value: Any) -> Settings:
+    """Settings by name; each is a scalar, or lists and objects of scalars."""
     if not isinstance(value, dict) or len(value) > MOST:
         raise refusal(key, value, "an object of settings")
     return {name(key, part): _setting(f"{key}.{part}", value[part], depth=3) for part in value}

@@ -1,24 +1,25 @@
-"""What the paper shows, by name: its methods, its tables and its figures."""
+"""The methods, tables and figures of the paper, by name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from mdmt.published import table
+from mdmt.runs.gate import Settings
+from mdmt.system.files import JsonObject
 
 METHODS = tuple(table("table1")["rows"]["split-cifar"])  # the rows of Table 1, in its order
-NEWER = ("der++", "er-ace")  # what came after the paper; their rows stand below its own
-# On which benchmark a table is made unless another is named.
+NEWER = ("der++", "er-ace")  # newer than the paper; their rows come after its own
+# The default benchmark of each table.
 BENCHMARKS = {"table1": "split-cifar", "table2": "split-cifar", "cost": "split-cifar"}
 
 
-def _parts(row: dict[str, Any]) -> dict[str, Any]:
-    """The settings of MDMT-R that make a row of Table 2.
+def _parts(row: JsonObject) -> Settings:
+    """The settings of MDMT-R for a row of Table 2.
 
-    The vanilla softmax is that of ordinary linear heads, each sample scored by its own head alone.
-    The other rows have the cosine head, whose softmax crosses the domains, with margins (m_t, m_c).
-    Where there is distillation, the reading decides on its distance.
+    The vanilla softmax belongs to ordinary linear heads that score only samples of their own task.
+    The other rows have the cosine head, whose softmax spans all domains, with margins (m_t, m_c).
+    With distillation, its distance is left to the reading.
     """
     distance = {} if row["distillation"] else {"distance": "none"}
     if row["softmax"] == "vanilla":
@@ -37,9 +38,9 @@ VARIANTS = tuple(
 
 
 def distinct_rows(heads: str) -> list[int]:
-    """The rows of Table 2 that can differ, by number from 0.
+    """The numbers of the rows of Table 2 that can differ, from 0.
 
-    One shared head has no task margin: of rows that are alike but for it, the first stands for all.
+    One shared head has no task margin, so of rows that differ only in it the first one is enough.
 
     >>> len(distinct_rows("per-task")), distinct_rows("shared")
     (10, [0, 1, 2, 4, 7, 8, 9])
@@ -55,7 +56,7 @@ def distinct_rows(heads: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the paper: the methods that it shows, on what, with how many seeds."""
+    """A figure of the paper: its methods, benchmark and number of seeds."""
 
     methods: str
     benchmark: str
@@ -64,13 +65,11 @@ class Figure:
     title: str
 
 
-# The paper does not list the methods of Fig. 4 and 7: here they are all that learn task by task.
+# The paper does not list the methods of Fig. 4 and 7: all that learn task by task are shown.
 SEQUENTIAL = ",".join(name for name in METHODS if name != "joint")
-# Fig. 3 shows what each loss does to the angles: plain softmax, cross-domain softmax, margins, and
-# all
-# of MDMT-R. It speaks of class centres of single tasks, so each task has a head of its own: with
-# one
-# shared head there is neither a cross-domain softmax nor a task margin.
+# Fig. 3 compares the angles under four losses: plain softmax, cross-domain softmax, margins, and
+# MDMT-R itself. It needs a head per task, since one shared head has neither a cross-domain softmax
+# nor a task margin.
 SOFTMAXES = ",".join(
     f"mdmt-r[{','.join(('heads=per-task', *parts))}]"
     for parts in (

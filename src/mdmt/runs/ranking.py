@@ -1,4 +1,4 @@
-"""Which row is best by a metric, and which are not worse, on the seeds that they have in common."""
+"""Rankings: the best row by a metric, and the rows that are not worse, on common seeds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from mdmt.metrics import Metric
 from mdmt.runs.rows import Row, interval, values_by_seed
 
-# it learns all tasks at once: what the others are measured against, not one of them
+# joint learns all tasks at once: an upper bound for the others, not a competitor
 BOUND = "joint"
-ENOUGH = 2  # seeds, for an interval
+ENOUGH = 2  # seeds that an interval needs
 
 
 @dataclass(frozen=True)
@@ -21,23 +21,21 @@ class Ranking:
     metric: Metric
     seeds: list[int]
     rows: list[Row]
-    left_out: list[Row]  # they have too few of these seeds
+    left_out: list[Row]  # rows with too few of these seeds
 
     def values(self, row: Row) -> list[float]:
-        """The metric of a row on each of the seeds."""
+        """The metric of a row for each of the seeds."""
         values = values_by_seed(row, self.metric.name) or {}
         return [values[seed] for seed in self.seeds]
 
     def differences(self, row: Row, other: Row) -> list[float]:
-        """A row less another, seed by seed."""
+        """A row minus another, seed by seed."""
         return [
             mine - theirs for mine, theirs in zip(self.values(row), self.values(other), strict=True)
         ]
 
     def is_worse(self, row: Row, other: Row) -> bool:
-        """Whether a row is worse than another: surely where there are several seeds, else by its
-        number.
-        """
+        """Whether a row is worse than another; with several seeds, significantly worse."""
         sign = 1 if self.metric.better == "lower" else -1
         differences = [sign * difference for difference in self.differences(row, other)]
         ends = interval(differences)
@@ -45,17 +43,16 @@ class Ranking:
 
     @property
     def leaders(self) -> list[Row]:
-        """The best row and those that are not worse, given the seeds; none where there is nothing
-        to compare.
-        """
+        """The best row and the rows that are not worse; empty if there is nothing to compare."""
         if len(self.rows) < 2:
             return []
         return [row for row in self.rows if not self.is_worse(row, self.rows[0])]
 
 
 def ranking(rows: Sequence[Row], metric: Metric) -> Ranking:
-    """Rank the rows that have a metric, but for the bound. A row with too few seeds does not cost
-    the others theirs.
+    """Rank the rows that have a metric, except the upper bound.
+
+    A row with too few seeds is left out, so that the others keep theirs.
     """
     candidates = [
         row for row in rows if row.metrics.get(metric.name) is not None and row.method != BOUND

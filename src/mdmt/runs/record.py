@@ -139,7 +139,7 @@ class RunRecord(Record):
         return cls(**measured, finished=False, other=_other(content))
 
 
-def _measurements(content: JsonObject) -> dict[str, Any]:
+def _measurements(content: JsonObject) -> JsonObject:
     """The checked fields of a `Record`."""
     tasks = [_task(task) for task in gate.array("tasks", gate.value_of(content, "tasks"))]
     size = len(tasks)

@@ -1,1 +1,1 @@
-"""Files, saved state, processes and a person's own code. Nothing here loads torch."""
+"""Files, saved state, processes, and code of users. Nothing here loads torch."""
