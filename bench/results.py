@@ -184,14 +184,15 @@ def accuracy_table(study: Study) -> list[str]:
 
 def others_table(study: Study) -> list[str]:
     """The other metrics beside the published ones."""
-    columns = [
-        "method",
-        *(part for metric in OTHERS for part in (metric.heading, "published", "band")),
-    ]
-    lines = [
-        [f"`{row.label}`", *(part for metric in OTHERS for part in beside(row, metric))]
-        for row in study.rows
-    ]
+    columns = ["method"]
+    for metric in OTHERS:
+        columns += [metric.heading, "published", "band"]
+    lines = []
+    for row in study.rows:
+        cells = [f"`{row.label}`"]
+        for metric in OTHERS:
+            cells += beside(row, metric)
+        lines.append(cells)
     return table(columns, *lines)
 
 
@@ -334,6 +335,18 @@ def read_results(results: Path) -> list[Study]:
     return sorted(studies, key=lambda study: (order.index(study.benchmark), len(study.reduced)))
 
 
+def check_notes(notes: dict[str, dict[str, str]], studies: list[Study]) -> None:
+    """Refuse a note for a row that is not in the results."""
+    labels: dict[str, set[str]] = {}
+    for study in studies:
+        names = labels.setdefault(f"{study.benchmark}, {study.heads}", set())
+        names |= {*(metric.name for metric in SHOWN), *(row.label for row in study.rows)}
+    for key, own in notes.items():
+        for label in own:
+            if label not in labels.get(key, set()):
+                raise SystemExit(f"{NOTES} has a note for a row that is missing: {key}: {label}")
+
+
 def make_texts(results: Path, readme: str) -> dict[str, str]:
     """The texts of RESULTS.md and README.md, by name."""
     studies = read_results(results)
@@ -341,14 +354,7 @@ def make_texts(results: Path, readme: str) -> dict[str, str]:
         read_json(path) if path.is_file() else {}
         for path in (results / NOTES, results / ABLATION.name)
     )
-    shown = [metric.name for metric in SHOWN]
-    rows = {
-        (f"{study.benchmark}, {study.heads}", label)
-        for study in studies
-        for label in (*shown, *(row.label for row in study.rows))
-    }
-    if unknown := {(key, label) for key, own in notes.items() for label in own} - rows:
-        raise SystemExit(f"{NOTES} has a note for a row that is missing: {': '.join(min(unknown))}")
+    check_notes(notes, studies)
     readme = with_table(readme, "digits", digits_table(studies))
     readme = with_table(readme, "results", readme_table(studies))
     return {"RESULTS.md": results_page(studies, notes, best), "README.md": readme}

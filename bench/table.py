@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ TITLES = {
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
+    columns = list(dict.fromkeys(chain.from_iterable(rows)))
     lines = [
         "| " + " | ".join("" if c == "row" else c for c in columns) + " |",
         "|---" + "|---:" * (len(columns) - 1) + "|",
@@ -29,11 +30,13 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def cell(value: Any) -> str:
-    if isinstance(value, float):
-        return (
-            f"{value:.0f}" if value >= 100 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
-        )
-    return "" if value is None else str(value)
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def write(results: dict[str, Any], page: Path) -> None:

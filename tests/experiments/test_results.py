@@ -216,6 +216,12 @@ def test_the_files_of_the_repository_are_what_its_records_give():
         assert (ROOT / name).read_text() == text, f"{name} differs from results/: make results"
 
 
+def test_the_results_of_the_repository_stay_small():
+    files = [path for path in (ROOT / "results").rglob("*.*") if path.is_file()]
+    kept = [path for path in files if ".tsne" not in path.parts]  # a cache, not in the repository
+    assert sum(path.stat().st_size for path in kept) < 8_000_000
+
+
 def test_the_page_of_the_repository_shows_every_row_and_stays_small():
     page = results.PAGE.read_text()
     assert len(page.encode()) < 1_000_000

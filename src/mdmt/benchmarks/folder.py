@@ -96,8 +96,10 @@ def count_classes(data: str | Path, tasks: int | None = None) -> int:
 
 def fingerprint(data: str | Path) -> str:
     """The fingerprint of a folder, which changes when its files, their sizes or times do."""
-    files = [_task_files(place) for place in _task_folders(Path(data))]
-    return fingerprint_of_files(Path(data), [path for task in files for path in task.paths])
+    paths: list[Path] = []
+    for place in _task_folders(Path(data)):
+        paths += _task_files(place).paths
+    return fingerprint_of_files(Path(data), paths)
 
 
 def folder_task(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -52,7 +53,7 @@ def training_shares(order: list[list[int]], awa: ImageList) -> list[Tensor]:
     The images of a class are divided, in their order, into equal shares for the tasks that it
     occurs in; images left over are not used.
     """
-    occurrences = Counter(label for classes in order for label in classes)
+    occurrences = Counter(chain.from_iterable(order))
     past = Counter[int]()
     shares = []
     for classes in order:
