@@ -38,13 +38,14 @@ TOP = {  # the public surface, each named by docs/api.md
 }
 WITHOUT_TORCH = (
     "system",
+    "runs",
     "report",
     "errors",
     "metrics",
     "published",
     "words",
     "ranks",
-)  # to come: runs, cli
+)  # to come: cli
 NOTHING: set[str] = set()
 BELOW = {"errors", "words"}
 CORE = BELOW | {
