@@ -109,7 +109,7 @@ def test_accuracy_near_chance_is_said(place, tmp_path, capsys):
     for accuracy, is_near in ((0.5, True), (0.56, True), (0.6, False)):
         path.write_text(json.dumps({**record, "accuracy": [[accuracy]]}))
         assert learn(place, tmp_path, "--tasks", "1") == 0
-        assert ("near chance, which is 50.0 %" in capsys.readouterr().out) is is_near
+        assert ("accuracy is close to chance (50.0 %)" in capsys.readouterr().out) is is_near
 
 
 def test_the_model_is_kept(place, tmp_path, capsys):

@@ -691,8 +691,8 @@ def test_names_are_text_and_nothing_else(tmp_path):
 def test_one_run_of_one_task(tmp_path):
     leave(tmp_path, "van", tasks=1)
     text = html(tmp_path)
-    assert "There is but one method." in text
-    assert "With one task nothing drifts." in text
+    assert "Only one method." in text
+    assert "No drift: there is only one task." in text
     assert len(charts.trend(only(tmp_path)).series) == 1
 
 
@@ -701,7 +701,7 @@ def test_runs_without_snapshots_say_so(tmp_path):
     path = folder / "snapshots.safetensors"
     kept = load_file(path)
     path.write_bytes(b"broken")
-    assert html(tmp_path, tmp_path / ".tsne").count("Not drawn: these runs kept no features") == 3
+    assert html(tmp_path, tmp_path / ".tsne").count("Not drawn: these runs saved no features") == 3
     for name, value in {
         "labels.1": kept["labels.1"] + 99, "lengths.0.1": kept["lengths.0.1"][1:], "head": kept["head"][:, 1:].copy(),
         "head.0.0": kept["head.0.0"] * np.nan, "features.0.0.0": kept["features.0.0"],

@@ -30,11 +30,13 @@ def list_(
         raise Mistake(f"{out} is not a folder: runs are where --out put them, by default in runs")
     folders = find_runs(out)
     words = distinctions(folders)
-    runs = [{**describe(folder), "differs": words.get(folder.path, "")} for folder in folders]
+    runs = [describe(folder, words.get(folder.path, "")) for folder in folders]
     runs.sort(
         key=lambda run: (
             run["benchmark"] is None,
-            *(str(run[key]) for key in ("benchmark", "label", "path")),
+            str(run["benchmark"]),
+            str(run["label"]),
+            run["path"],
         )
     )
     if json:

@@ -83,7 +83,7 @@ def linear_ticks(low: float, high: float, most: int, *, integers: bool = False) 
 
     >>> linear_ticks(-0.5, 10.5, 9)
     [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
-    >>> linear_ticks(0.8, 3.2, 9), linear_ticks(0.8, 3.2, 9, integers=True)
+    >>> linear_ticks(0.8, 3.2, 5), linear_ticks(0.8, 3.2, 5, integers=True)
     ([1.0, 1.5, 2.0, 2.5, 3.0], [1.0, 2.0, 3.0])
     """
     power = math.floor(math.log10((high - low) / most))

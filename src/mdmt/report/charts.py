@@ -1,4 +1,4 @@
-"""The numbers of each chart, as plain data. Accuracies are in percent here, as people read them."""
+"""The numbers of each chart as plain data, with accuracies in percent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TASKS_LEARNED = "tasks learned"
 
 @dataclass(frozen=True)
 class Series:
-    """One method's points, each with the ends of its spread; NaN where there is none."""
+    """One method's points and the ends of their spreads; NaN for missing ones."""
 
     label: str
     x: Array
@@ -27,9 +27,9 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn, and what stands around it."""
+    """A chart's series and texts."""
 
-    name: str  # of its file and its place on the page
+    name: str  # of its file, and of its element on the page
     title: str
     x_label: str
     y_label: str
@@ -38,7 +38,7 @@ class Chart:
     section: Literal["learning", "angles", "cost"] = "learning"  # of the page
     digits: int = 1
     log_x: bool = False
-    points: bool = False  # a point for each method, and x is a measurement too
+    points: bool = False  # one point per method, whose x is a measurement too
     overlap: bool = False  # its bands lie on top of each other
 
     @property
@@ -48,11 +48,11 @@ class Chart:
         return 0.05 if len(self.series) > many else 0.13
 
     def summary(self) -> str:
-        """Its main numbers as a sentence."""
+        """The last value of each series as a sentence, for readers who cannot see the chart."""
         ends = [(line, np.flatnonzero(np.isfinite(line.y))) for line in self.series]
         last = [(line, places[-1]) for line, places in ends if len(places)]
         if not last:
-            return "No run has these numbers."
+            return "No values."
         last.sort(key=lambda end: -end[0].y[end[1]])
         values = [f"{line.label} {line.y[k]:.{self.digits}f}" for line, k in last]
         where = f" at the last {self.x_label} ({last[0][0].x[last[0][1]]:g})"
@@ -66,7 +66,7 @@ class Chart:
 
 
 def measured(value: float) -> str:
-    """Seconds or megabytes, without powers of ten.
+    """Seconds or megabytes as text, without powers of ten.
 
     >>> measured(0.31234), measured(611.74), measured(11060.4)
     ('0.3123', '611.7', '11,060')
@@ -75,7 +75,7 @@ def measured(value: float) -> str:
 
 
 def band_note(study: Study, name: str = "Bands") -> str:
-    """What the bands of a chart are; with a single seed there are none."""
+    """A sentence about the bands of a chart, or that there is only one seed."""
     if all(len(entry.runs) == 1 for entry in study.entries):
         return "One seed."
     return f"{name}: one standard deviation over seeds."
@@ -84,7 +84,7 @@ def band_note(study: Study, name: str = "Bands") -> str:
 def over_seeds(
     study: Study, x: Array, values: Callable[[Run], Array | list[float | None]], factor: float = 1.0
 ) -> list[Series]:
-    """For each method the mean over its seeds, and one population std to each side."""
+    """For each method its mean over seeds, plus and minus one population std."""
     series = []
     for entry in study.entries:
         seeds = factor * np.array([values(run) for run in entry.runs], dtype=float)
@@ -131,7 +131,7 @@ def learning_speed(study: Study) -> Chart:
 
 
 def accuracy_loss(a: Array) -> Array:
-    """The terms of F_T: the best accuracy of each task before the last task, less that after it.
+    """The terms of F_T: each task's best accuracy before the last task minus its final accuracy.
 
     >>> accuracy_loss(np.array([[0.75, 0.25], [0.5, 0.75]]))
     array([0.25])
@@ -140,7 +140,7 @@ def accuracy_loss(a: Array) -> Array:
 
 
 def forgetting(study: Study) -> Chart | None:
-    """How much of each task was lost; None where there is but one task."""
+    """How much accuracy each task lost; None if there is only one task."""
     if study.tasks == 1:
         return None
     x = np.arange(1.0, study.tasks)
@@ -150,14 +150,14 @@ def forgetting(study: Study) -> Chart | None:
         "task",
         "accuracy lost (percentage points)",
         over_seeds(study, x, lambda run: accuracy_loss(run.accuracy), 100),
-        "The best accuracy a task had before the last task was learned, less its accuracy at the"
-        " end; the mean over tasks is F_T. Lower is better; below zero, later tasks helped it."
+        "A task's best accuracy before the last task was learned, minus its final accuracy; the"
+        " mean over tasks is F_T. Lower is better; below zero, later tasks improved it."
         f" {band_note(study)}",
     )
 
 
 def mean_drift(d: Array) -> Array:
-    """After each task from the second: the mean drift of the tasks before it.
+    """The mean drift of the earlier tasks after each task, from the second task on.
 
     >>> mean_drift(np.array([[0, np.nan, np.nan], [0.2, 0, np.nan], [0.4, 0.2, 0]]))
     array([0.2, 0.3])
@@ -166,7 +166,7 @@ def mean_drift(d: Array) -> Array:
 
 
 def drift(study: Study) -> Chart | None:
-    """How far the features of earlier tasks have moved; None where there is but one task."""
+    """How far the features of earlier tasks have moved; None if there is only one task."""
     if study.tasks == 1:
         return None
     x = np.arange(2.0, study.tasks + 1)
@@ -177,26 +177,26 @@ def drift(study: Study) -> Chart | None:
         "mean drift (1 - cosine)",
         over_seeds(study, x, lambda run: mean_drift(run.drift)),
         "1 - cosine between the features of an example now and right after its task was learned,"
-        " on a fixed sample, mean over the earlier tasks. This domain shift is what MDMT-R is made"
-        f" against. Lower is better. {band_note(study)}",
+        " on a fixed sample, mean over the earlier tasks. MDMT-R is designed to reduce this domain"
+        f" shift. Lower is better. {band_note(study)}",
         digits=3,
     )
 
 
 def cost_in_seconds(study: Study) -> Chart:
-    """Accuracy against the time that learning took."""
+    """Accuracy against the time of learning."""
     return _cost(
         study, "cost-seconds", "Accuracy against time", "seconds of learning",
-        lambda run: run.record.seconds, "Learning alone, without evaluation",
+        lambda run: run.record.seconds, "Time of learning only, without evaluation",
     )  # fmt: skip
 
 
 def cost_in_memory(study: Study) -> Chart:
-    """Accuracy against the bytes of the memory."""
+    """Accuracy against the size of the memory."""
     return _cost(
         study, "cost-bytes", "Accuracy against memory", "memory (MB)",
         lambda run: run.record.stored_bytes / 1e6,
-        "Stored examples, representations, and what else a method remembers of earlier tasks",
+        "Stored examples, representations and everything else a method keeps of earlier tasks",
     )  # fmt: skip
 
 

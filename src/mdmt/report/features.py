@@ -12,12 +12,12 @@ from mdmt.report.charts import TASKS_LEARNED, Chart, Series
 from mdmt.report.study import Array, Entry, Run, Study
 from mdmt.runs.snapshots import HEAD, HEAD_OF_CLASS, Snapshots, first_head_name, labels_name
 
-TSNE = "perplexity 30, pca, seed 0"  # a change of these must change the name of a file in the cache
-MAX_CLASSES = 10  # of a task, in Fig. 3b
+TSNE = "perplexity 30, pca, seed 0"  # part of the names in the cache: change both together
+MAX_CLASSES = 10  # per task in Fig. 3b
 
 
 def unit(vectors: Array) -> Array:
-    """Scaled to length 1; a vector of zeros stays."""
+    """Scale vectors to length 1; zero vectors stay zero."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0), dtype=float)
 
@@ -27,22 +27,18 @@ def degrees(cosines: Array) -> Array:
 
 
 def angles_to_own_centre(snapshots: Snapshots, after: int) -> Array:
-    """Fig. 3a: the angle between each feature of task 1 and the weights of its class, after a
-    task.
-    """
+    """Fig. 3a: the angle between each feature of task 1 and its class's weights after a task."""
     vectors, head = snapshots.features(0, after), snapshots.get(first_head_name(after))
     if vectors is None or head is None or not {labels_name(0), HEAD_OF_CLASS} <= set(snapshots):
         return np.array([])
-    # The classes of task 1 were the first to get rows; the last column is the bias.
+    # In a shared head the classes of task 1 have the first rows; the last column is the bias.
     rows = np.flatnonzero(snapshots[HEAD_OF_CLASS] == 0)[: len(head)]
     centres = unit(head[:, :-1].astype(float))[np.searchsorted(rows, snapshots[labels_name(0)])]
     return degrees((unit(vectors) * centres).sum(axis=1))
 
 
 def angles(study: Study) -> Chart | None:
-    """Fig. 3a of every method, over the samples of those of its seeds that have snapshots; None
-    without any.
-    """
+    """Fig. 3a over the samples of all seeds that have snapshots; None without any."""
     series = []
     for entry in study.entries:
         numbers: list[float] = []
@@ -66,8 +62,8 @@ def angles(study: Study) -> Chart | None:
         "angle (degrees)",
         series,
         "The median over a fixed sample of task 1's test examples. Smaller means tighter classes; a"
-        " line that rises shows features and weights drifting apart. Bands: the middle 80 % of the"
-        " sample; point at a name to see its own.",
+        " rising line shows features and weights drifting apart. Bands: the middle 80 % of the"
+        " sample; point at a name to highlight its band.",
         section="angles",
         overlap=True,
     )
@@ -96,17 +92,17 @@ def class_centres(run: Run) -> tuple[list[str], Array] | None:
 
 
 def centre_angles(centres: Array) -> Array:
-    """Degrees between all pairs."""
+    """The angle between each pair of centres, in degrees."""
     return degrees(unit(centres) @ unit(centres).T)
 
 
 def first_run(entry: Entry) -> Run:
-    """The run whose features are drawn: that of the first seed that has some."""
+    """The run whose features are drawn: the first seed with snapshots."""
     return next((run for run in entry.runs if run.snapshots), entry.runs[0])
 
 
 def groups_by_task(run: Run) -> dict[str, Array]:
-    """Fig. 5: the features of a few tasks after the last one."""
+    """Fig. 5: the features of a few tasks after the last task."""
     snapshots, last = run.snapshots, len(run.record.tasks) - 1
     groups = {f"task {task + 1}": snapshots.features(task, last) for task in snapshots.tasks}
     return {name: vectors for name, vectors in groups.items() if vectors is not None}
@@ -122,9 +118,9 @@ def groups_by_time(run: Run) -> dict[str, Array]:
 def embed(
     groups: dict[str, Array], cache: Path | None, *, compute: bool = True
 ) -> dict[str, Array] | None:
-    """All groups in one plane by t-SNE, the one slow part of a report: it is kept in a folder.
+    """Embed all groups in one plane by t-SNE, the only slow part of a report, with a cache.
 
-    None where there are too few points, or none are in the cache and it is not to `compute` them.
+    None if there are too few points, or if they are not in the cache and `compute` is False.
     """
     if sum(map(len, groups.values())) < 5:
         return None
@@ -146,7 +142,7 @@ def embed(
 def _tsne(vectors: np.ndarray) -> Array:
     from sklearn.manifold import TSNE as Embedding
 
-    if np.ptp(vectors, axis=0).max() == 0:  # all in one place, where t-SNE divides by zero
+    if np.ptp(vectors, axis=0).max() == 0:  # t-SNE divides by zero if all points are equal
         return np.zeros((len(vectors), 2))
     perplexity = min(30.0, (len(vectors) - 1) / 3)
     embedding = Embedding(perplexity=perplexity, init="pca", random_state=0)
@@ -162,7 +158,7 @@ def _read_points(path: Path, count: int) -> Array | None:
 
 
 def _write_points(path: Path, points: Array) -> None:
-    with suppress(OSError):  # a folder that cannot be written only costs time
+    with suppress(OSError):  # without a cache the next report only takes longer
         path.parent.mkdir(exist_ok=True)
         part = path.with_suffix(".part.npy")
         np.save(part, points)

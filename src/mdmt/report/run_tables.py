@@ -1,4 +1,4 @@
-"""Runs on the terminal: a list of many, or one with all it measured."""
+"""Runs on the terminal: a list of runs, or all measurements of one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rich.text import Text
 
@@ -23,24 +23,52 @@ from mdmt.runs.rows import mean_std
 from mdmt.words import count, moment, printable, size
 
 NESTED = ("arguments", "backbone", "memory")  # keys of a config that hold several settings
-ROOMY = 76  # columns of a screen that has room for tasks and date
+ROOMY = 76  # columns of a screen with room for tasks and date
 
 
-def describe(run: RunFolder) -> dict[str, Any]:
-    """The run as a list of runs shows it; it never raises."""
+class RunSummary(TypedDict):
+    """A run as lists of runs show it; None for unknown values."""
+
+    benchmark: str | None
+    label: str | None
+    seed: int | None
+    tasks: int | None
+    A_T: float | None
+    seconds: float | None
+    finished_at: str | None
+    held_out: bool
+    state: str
+    at: dict[str, int] | None  # the last checkpoint
+    reason: str
+    bytes: int
+    path: str
+    differs: str  # the settings in which it differs from others with its label
+
+
+def describe(run: RunFolder, differs: str = "") -> RunSummary:
+    """Summarise a run, also one that cannot be read."""
     state = run.state
-    about: dict[str, Any] = {
-        **dict.fromkeys(("benchmark", "label", "seed", "tasks", "A_T", "seconds", "finished_at")),
-        "held_out": False,
-        "state": state.kind,
-        "at": None if state.at is None else asdict(state.at),
-        "reason": state.reason,
-        "bytes": run.bytes,
-        "path": str(run.path),
-    }
+    about = RunSummary(
+        benchmark=None,
+        label=None,
+        seed=None,
+        tasks=None,
+        A_T=None,
+        seconds=None,
+        finished_at=None,
+        held_out=False,
+        state=state.kind,
+        at=None if state.at is None else asdict(state.at),
+        reason=state.reason,
+        bytes=run.bytes,
+        path=str(run.path),
+        differs=differs,
+    )
     with suppress(Mistake, OSError):
         config = run.config
-        about |= {"benchmark": config.benchmark, "label": config.label, "seed": config.seed}
+        about["benchmark"] = config.benchmark
+        about["label"] = config.label
+        about["seed"] = config.seed
         about["held_out"] = config.cross_validation
         about["tasks"] = config.tasks
         record = run.record_so_far
@@ -54,14 +82,13 @@ def describe(run: RunFolder) -> dict[str, Any]:
 
 
 def distinctions(runs: Sequence[RunFolder]) -> dict[Path, str]:
-    """What tells runs with one label apart, their seeds aside: the settings in which they
-    differ.
-    """
+    """For each run the settings in which it differs from others with its label, except seeds."""
     groups: dict[tuple[str, str], dict[Path, dict[str, str]]] = {}
     for run in runs:
         with suppress(Mistake, OSError):
             config = run.config
-            groups.setdefault((config.benchmark, config.label), {})[run.path] = _told_apart(config)
+            group = groups.setdefault((config.benchmark, config.label), {})
+            group[run.path] = _distinguishing(config)
     words: dict[Path, str] = {}
     for group in groups.values():
         keys = dict.fromkeys(key for settings in group.values() for key in settings)
@@ -75,10 +102,8 @@ def distinctions(runs: Sequence[RunFolder]) -> dict[Path, str]:
     return words
 
 
-def _told_apart(config: RunConfig) -> dict[str, str]:
-    """All that may tell two configs with one label apart, flat, as text; data by its folder and
-    fingerprint.
-    """
+def _distinguishing(config: RunConfig) -> dict[str, str]:
+    """Every setting that may differ between configs with the same label, as flat text."""
     content = config.to_json()
     flat = {
         key: value
@@ -95,10 +120,8 @@ def _told_apart(config: RunConfig) -> dict[str, str]:
     return {key: printable(str(value)) for key, value in flat.items()}
 
 
-def list_runs(runs: list[dict[str, Any]], out: str) -> None:
-    """A table for each benchmark, and for each run that is not finished, how far it came and
-    why.
-    """
+def list_runs(runs: list[RunSummary], out: str) -> None:
+    """Print a table per benchmark, and the progress of each unfinished run."""
     console = screen()
     for benchmark, group in groupby(runs, key=lambda run: run["benchmark"]):
         members = [(_name(run, out), run) for run in group]
@@ -108,7 +131,7 @@ def list_runs(runs: list[dict[str, Any]], out: str) -> None:
         )
         if console.width < ROOMY:
             grid = Grid(grid.columns[:-2], [line[:-2] for line in grid.rows])
-        console.print(Text(benchmark or f"no benchmark known, in {out}", style="bold"))
+        console.print(Text(benchmark or f"unknown benchmark, in {out}", style="bold"))
         console.print(rich_table(grid, console.width))
         for name, words in {
             name.rpartition("/")[0]: run["differs"] for name, run in members if run["differs"]
@@ -124,14 +147,14 @@ def list_runs(runs: list[dict[str, Any]], out: str) -> None:
     console.print(Text(f"{count('run', len(runs))}, {total}, in {out}"))
 
 
-def _name(run: dict[str, Any], out: str) -> str:
-    """hash/seed, or the path where a folder does not lie as runs do."""
+def _name(run: RunSummary, out: str) -> str:
+    """hash/seed, or the whole path if the folder lies in an unusual place."""
     parts = Path(run["path"]).relative_to(out).parts
     in_its_place = len(parts) == 4 and parts[0] == run["benchmark"]
     return printable("/".join(parts[-2:] if in_its_place else parts) or ".")
 
 
-def _run_line(name: str, run: dict[str, Any]) -> list[str]:
+def _run_line(name: str, run: RunSummary) -> list[str]:
     label = str(run["label"] or "-") + ("*" if run["held_out"] else "")
     at = run["finished_at"]
     return [
@@ -146,8 +169,8 @@ def _run_line(name: str, run: dict[str, Any]) -> list[str]:
     ]
 
 
-def _progress(run: dict[str, Any]) -> str:
-    """How far a run came that is not finished."""
+def _progress(run: RunSummary) -> str:
+    """How far an unfinished run has come."""
     state = f"{run['state']}: {run['reason']}"
     if run["at"] is None:
         return state
@@ -155,12 +178,12 @@ def _progress(run: dict[str, Any]) -> str:
     place = f"task {task}, step {step}" if run["at"]["of_task"] else f"the end of task {task}"
     if run["state"] == "running":
         return f"running: its last checkpoint is at {place}"
-    checkpoint = f"checkpoint at {place}; the same command goes on from there"
+    checkpoint = f"checkpoint at {place}; the same command resumes it"
     return f"{state}\n{checkpoint}" if run["reason"] else checkpoint
 
 
-def show_run(about: dict[str, Any], config: RunConfig, record: RunRecord | None) -> None:
-    """All about one run: metrics with formulas, accuracies, drift, cost, versions, settings."""
+def show_run(about: RunSummary, config: RunConfig, record: RunRecord | None) -> None:
+    """Print one run: metrics with formulas, accuracies, drift, cost, versions, settings."""
     console = screen()
     console.print(Text(f"{config.name}: {about['state']}", style="bold"))
     console.print(Text(printable(about["path"]), style="dim"), soft_wrap=True)
@@ -203,7 +226,7 @@ def _measurements(config: RunConfig, record: RunRecord, width: int) -> list[Any]
     parts += [Text("\naccuracy (%) on each task (column) after learning a task (row)")]
     parts += task_table(accuracies, 1, width)
     free = [None if a is None else 100 * a for a in record.accuracy_task_free[after[-1]]]
-    parts += [Text("\naccuracy (%) on each task in the end where the task is not given")]
+    parts += [Text("\nfinal accuracy (%) on each task without task labels")]
     parts += task_table({"": free}, 1, width)
     parts += [Text("\ndrift of each task's features since it was learned (1 - cos)")]
     parts += task_table({"": record.drift[after[-1]]}, 3, width)
@@ -211,7 +234,7 @@ def _measurements(config: RunConfig, record: RunRecord, width: int) -> list[Any]
 
 
 def task_table(rows: dict[str, list[float | None]], digits: int, width: int) -> list[Any]:
-    """Numbers by task; a narrow screen gets fewer digits, then fewer tasks, evenly spaced."""
+    """Numbers by task; a narrow screen gets fewer digits, then only some of the tasks."""
     tasks = len(next(iter(rows.values())))
     margin = len(str(tasks))
     for places, gap in ((digits, 2), (max(0, digits - 1), 1)):

@@ -80,9 +80,22 @@ def setup(study: Study) -> dict[str, str]:
         "network": _over_rows(study, lambda entry: _network(entry.runs[0].config)),
         "epochs": _over_rows(study, lambda entry: str(entry.runs[0].config.epochs)),
         "batch": _over_rows(study, lambda entry: str(entry.runs[0].config.batch)),
-        "seeds": _over_rows(study, lambda entry: ", ".join(map(str, entry.row.seeds))),
+        "seeds": _over_rows(study, lambda entry: _seeds(entry.row.seeds)),
         "versions": _versions(study),
     }
+
+
+def _seeds(seeds: list[int]) -> str:
+    """Seeds as text.
+
+    >>> _seeds([1, 2]), _seeds([1234, 1235, 1236, 1240])
+    ('1, 2', '1234 to 1236, 1240')
+    """
+    parts = []
+    for first, number in spans(seeds):
+        own = [str(first + k) for k in range(number)]
+        parts.append(", ".join(own) if number < 3 else f"{own[0]} to {own[-1]}")
+    return ", ".join(parts)
 
 
 def _network(config: RunConfig) -> str:
@@ -249,9 +262,9 @@ def _point(line: Series, place: int | None, digits: int) -> str:
 
 
 def commands(study: Study) -> list[str]:
-    """The `mdmt compare` commands that do the runs of a study again, one for each set of seeds.
+    """The `mdmt compare` commands that repeat the runs of a study, one for each set of seeds.
 
-    Held-out tasks have none: only `mdmt tune` runs them.
+    Held-out tasks have none, because only `mdmt tune` runs them.
     """
     if study.runs[0].config.cross_validation:
         return []
@@ -276,7 +289,7 @@ def _flags(config: RunConfig) -> tuple[str, ...]:
 
 
 def spans(seeds: list[int]) -> list[tuple[int, int]]:
-    """Seeds as (first, how many) of each unbroken sequence.
+    """The first seed and the length of each unbroken sequence of seeds.
 
     >>> spans([1234, 1235, 1240])
     [(1234, 2), (1240, 1)]

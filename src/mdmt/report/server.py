@@ -1,4 +1,4 @@
-"""The live report: the page of a folder of runs, served on this machine alone."""
+"""The live report: the page of a folder of runs, served to this machine only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 
 
 class LivePage:
-    """The page of a folder, made anew when something in the folder has changed."""
+    """The page of a folder of runs, rendered again whenever a run has changed."""
 
     def __init__(self, runs: Path) -> None:
         self.runs = runs
@@ -26,7 +26,7 @@ class LivePage:
         self._content = b""
 
     def version(self) -> str:
-        """A word that changes when a run begins, writes a checkpoint, ends or is removed."""
+        """A digest that changes when a run starts, writes a checkpoint, ends or is removed."""
         parts = []
         for folder in find_runs(self.runs):
             for name in (CONFIG, RECORD, FAILED, f"{CHECKPOINT}/state.json"):
@@ -37,9 +37,7 @@ class LivePage:
         return hashlib.sha256("\n".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
 
     def html(self) -> bytes:
-        """The page as of now. While a run is going on, no t-SNE is computed that is not in the
-        cache.
-        """
+        """The current page. During a run it uses cached t-SNE only, to leave the run its time."""
         with self._lock:
             version = self.version()
             if version != self._version:
@@ -53,7 +51,7 @@ class LivePage:
 
 
 def make_server(runs: Path, port: int) -> ThreadingHTTPServer:
-    """A server of two addresses, the page and its version, that this machine alone can reach."""
+    """A server of the page and its version, reachable from this machine only."""
     page = LivePage(runs)
 
     class Handler(BaseHTTPRequestHandler):
@@ -75,11 +73,11 @@ def make_server(runs: Path, port: int) -> ThreadingHTTPServer:
             self.send_header("Content-Length", str(len(content)))
             self.send_header("Cache-Control", "no-store")
             self.end_headers()
-            with suppress(ConnectionError):  # the reader has gone
+            with suppress(ConnectionError):  # the browser closed the connection
                 self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: a line every two seconds helps nobody."""
+            """Log nothing: the page sends a request every two seconds."""
 
     server = ThreadingHTTPServer((HOST, port), Handler)
     return server

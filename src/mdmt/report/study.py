@@ -1,4 +1,4 @@
-"""Run folders as studies: the runs that may stand in one table."""
+"""Studies: groups of runs that can be compared in one table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,22 +35,22 @@ class Run:
 
     @cached_property
     def accuracy(self) -> Array:
-        """T x T, NaN where nothing was evaluated."""
+        """T x T; NaN if not evaluated."""
         return np.array(self.record.accuracy, dtype=float)
 
     @cached_property
     def drift(self) -> Array:
-        """T x T, NaN where nothing was measured."""
+        """T x T; NaN if not measured."""
         return np.array(self.record.drift, dtype=float)
 
     @cached_property
     def curve(self) -> Array:
-        """Z_0..Z_10, a row per task."""
+        """Z_0 to Z_10, a row per task."""
         return np.array(self.record.curve, dtype=float).reshape(-1, BETA + 1)
 
     @cached_property
     def snapshots(self) -> Snapshots:
-        """Features and head along learning; empty where they are missing or damaged."""
+        """Features and head during learning; empty if missing or damaged."""
         try:
             return RunFolder(self.path).snapshots
         except (Mistake, OSError):
@@ -60,18 +59,18 @@ class Run:
 
 @dataclass(frozen=True)
 class UnusableRun:
-    """A run folder that has nothing to show yet, or never will."""
+    """A run folder without a result, and the reason."""
 
     path: Path
     name: str
     reason: str
     is_running: bool = False
-    so_far: Run | None = None  # what one that is running had measured at its last checkpoint
+    so_far: Run | None = None  # of a running one: its measurements at the last checkpoint
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The runs of one method or variant, a seed each."""
+    """The runs of one method or variant, one per seed."""
 
     label: str
     runs: list[Run]
@@ -97,9 +96,9 @@ class Study:
     benchmark: str
     heads: str
     tasks: int
-    reduced: dict[str, Any]  # what makes the stream less than the protocol
+    reduced: dict[str, object]  # how the stream is reduced from the protocol
     entries: list[Entry]
-    detail: str = ""  # what tells it from others of the same name
+    detail: str = ""  # the difference to other studies of the same name
 
     @property
     def title(self) -> str:
@@ -119,10 +118,7 @@ class Study:
 
 
 def read_studies(folders: Iterable[RunFolder]) -> tuple[list[Study], list[UnusableRun]]:
-    """What run folders hold: the largest study first, methods in the paper's order.
-
-    To see some of the runs only, give only their folders.
-    """
+    """Group run folders into studies, the largest first, with methods in the paper's order."""
     unusable: list[UnusableRun] = []
     groups: dict[tuple[str, ...], dict[tuple[str, str], dict[int, Run]]] = {}
     for folder in folders:
@@ -138,11 +134,11 @@ def read_studies(folders: Iterable[RunFolder]) -> tuple[list[Study], list[Unusab
             unusable.append(UnusableRun(run.path, run.config.name, reason))
     studies = [_study(entries) for _, entries in sorted(groups.items())]
     studies.sort(key=lambda study: -len(study.runs))
-    return _tell_apart(studies), unusable
+    return _with_details(studies), unusable
 
 
 def running_studies(unusable: Iterable[UnusableRun]) -> list[Study]:
-    """The runs that are going on, each an entry of its own, by the stream that they learn."""
+    """Studies of the runs in progress, grouped by stream, with one entry per run."""
     groups: dict[tuple[str, ...], list[Run]] = {}
     for run in unusable:
         if run.so_far is not None:
@@ -157,28 +153,30 @@ def running_studies(unusable: Iterable[UnusableRun]) -> list[Study]:
                 config.heads,
                 len(runs[0].accuracy),
                 {},
-                sorted(entries, key=_place),
+                sorted(entries, key=_order),
             )
         )
-    return _tell_apart(studies)
+    return _with_details(studies)
 
 
-def _tell_apart(studies: list[Study]) -> list[Study]:
-    """Studies of the same name get what differs between them into their names."""
+def _with_details(studies: list[Study]) -> list[Study]:
+    """Add to studies of the same name the facts in which they differ."""
     names = Counter(study.title for study in studies)
-    told: list[Study] = []
+    distinct: list[Study] = []
     for study in studies:
         if names[study.title] > 1:
             others = [_facts(other) for other in studies if other.title == study.title]
             facts = [fact for fact in _facts(study) if not all(fact in one for one in others)]
             study = replace(study, detail="".join(f", {fact}" for fact in facts))
-        number = 1 + sum(other.title == study.title for other in told)
-        told.append(replace(study, detail=f"{study.detail} ({number})") if number > 1 else study)
-    return told
+        number = 1 + sum(other.title == study.title for other in distinct)
+        if number > 1:
+            study = replace(study, detail=f"{study.detail} ({number})")
+        distinct.append(study)
+    return distinct
 
 
 def _facts(study: Study) -> list[str]:
-    """What else there is to say of a stream, in a few words each."""
+    """Facts about a stream that its title leaves out."""
     config = study.runs[0].config
     facts = [
         f"{key.replace('_', ' ')} {value}" for key, value in study.reduced.items() if key != "tasks"
@@ -195,7 +193,7 @@ def _facts(study: Study) -> list[str]:
 
 
 def read_run(folder: RunFolder) -> Run | UnusableRun:
-    """A finished run, or the reason why there is none."""
+    """A finished run, or the reason why the folder has none."""
     state = folder.state
     if state.kind == "finished":
         return Run(folder.path, folder.config, folder.record)
@@ -213,10 +211,10 @@ def read_run(folder: RunFolder) -> Run | UnusableRun:
 
 
 def _run_so_far(folder: RunFolder) -> Run | None:
-    """What a run had measured at its last checkpoint; the tasks to come have empty rows."""
+    """A run's measurements at its last checkpoint, with empty rows for the tasks to come."""
     try:
         config, record = folder.config, folder.record_so_far
-    except (Mistake, OSError):  # it is being written
+    except (Mistake, OSError):  # the run is writing it
         return None
     if record is None:
         return None
@@ -244,18 +242,18 @@ def _reason(folder: RunFolder, state: State, tasks: int | None) -> str:
 
 
 def _stream(run: Run) -> tuple[str, ...]:
-    """What runs must have in common to stand in one table."""
+    """The settings that all runs of a study must share."""
     config = run.config
     keys = ("image_size", "subset", "weights", "cross_validation", "validation", "fingerprint")
     options = {key: getattr(config, key) for key in keys}
-    if config.benchmark == "folder" and config.fingerprint is None:  # of an earlier version
+    if config.benchmark == "folder" and config.fingerprint is None:  # written by an earlier version
         options["data"] = config.data
     content = json.dumps(options | _stream_reduction(run), sort_keys=True)
     return config.benchmark, config.heads, f"{len(run.accuracy):06}", content
 
 
-def _stream_reduction(run: Run) -> dict[str, Any]:
-    """How the stream is reduced; the reference batch is a method's affair, and in its label."""
+def _stream_reduction(run: Run) -> dict[str, object]:
+    """How the stream is reduced; the reference batch belongs to a method, and is in its label."""
     reduced = run.record.reduced or {}
     return {key: value for key, value in reduced.items() if key != "reference_batch"}
 
@@ -269,15 +267,15 @@ def _study(entries: dict[tuple[str, str], dict[int, Run]]) -> Study:
         )
         for (label, configuration), seeds in entries.items()
     ]
-    rows.sort(key=_place)
+    rows.sort(key=_order)
     first = rows[0].runs[0]
     config = first.config
     tasks = len(first.record.tasks)
     return Study(config.benchmark, config.heads, tasks, _stream_reduction(first), rows)
 
 
-def _place(entry: Entry) -> tuple[int, str]:
-    """The paper's methods come in its order, then the newer ones, then all others."""
-    known = METHODS + NEWER
-    number = known.index(entry.method) if entry.method in known else len(known)
+def _order(entry: Entry) -> tuple[int, str]:
+    """The sort key of an entry: the paper's methods in its order, newer ones, then all others."""
+    methods = METHODS + NEWER
+    number = methods.index(entry.method) if entry.method in methods else len(methods)
     return number, entry.label

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,16 +20,14 @@ from mdmt.words import count, shared_settings, size
 NOTEBOOK = "* not in the paper's Table 1: from the public notebooks behind it"
 
 
-def reduction(reduced: dict[str, Any], *, own_data: bool = False) -> str:
-    """What makes runs less than the protocol, or less than all of one's own data, as a line."""
+def reduction(reduced: Mapping[str, object], *, own_data: bool = False) -> str:
+    """A line that says how runs are reduced from the protocol, or from the user's own data."""
     what = "not all of the data" if own_data else "reduced, not the published protocol"
     return f"{what}: " + ", ".join(f"{key} {value}" for key, value in reduced.items())
 
 
 def setup(rows: list[Row]) -> str:
-    """How one's own data were learned: what the rows have in common, and what those with a memory
-    keep.
-    """
+    """How the user's own data were learned: settings of all rows, and the memory's contents."""
     parts = dict.fromkeys(part for row in rows for part in row.setup)
     shared = [part for part in parts if all(part in row.setup for row in rows)]
     kept = [part for part in parts if part.endswith(" kept") and part not in shared]
@@ -36,27 +35,29 @@ def setup(rows: list[Row]) -> str:
 
 
 def chance_line(rows: list[Row]) -> str | None:
-    """What to say of rows that have hardly learned; None where all have."""
+    """A warning about rows close to chance; None if there are none."""
     near = [row for row in rows if row.is_near_chance]
     if not near or near[0].chance is None:
         return None
     names = "" if len(rows) == 1 else f"{', '.join(row.label for row in near)}: "
-    more = ", or a network that knows images already (--weights imagenet)" if near[0].setup else ""
-    line = f"{names}near chance, which is {100 * near[0].chance:.1f} %: hardly anything was learned"
+    more = ", or a pretrained network (--weights imagenet)" if near[0].setup else ""
+    chance = f"close to chance ({100 * near[0].chance:.1f} %)"
+    line = f"{names}accuracy is {chance}: almost nothing was learned"
     return f"{line}; try more epochs (--set epochs=N), another rate (--set lr=X){more}"
 
 
 def metrics_table(cells: Cells) -> Table:
-    """The metrics of one method, the formula beside each."""
+    """The metrics of one method with their formulas."""
     table = Table("metric", "value", "formula", box=None, header_style="bold")
     for metric in metrics.METRICS:
         value = format_metric(metric, cells[metric.name])
-        table.add_row(metric.heading, value, Text(metric.formula))  # its brackets are no markup
+        # As Text, because rich reads the brackets of a formula as markup.
+        table.add_row(metric.heading, value, Text(metric.formula))
     return table
 
 
 def published_metrics(rows: list[Row]) -> list[Metric]:
-    """The metrics that have a published value beside any of these rows."""
+    """The metrics that are published for any of these rows."""
     return [
         metric
         for metric in metrics.METRICS
@@ -65,14 +66,14 @@ def published_metrics(rows: list[Row]) -> list[Metric]:
 
 
 def published_text(metric: Metric, row: Row) -> str:
-    """The published value of a metric, marked where the row's note is about it."""
+    """The published value of a metric, marked if the row's note is about this metric."""
     values = row.published or {}
     noted = "note" in values and metric.name in values.get("note_on", [metric.name])
     return format_metric(metric, values.get(metric.name), mark=NOTE_MARK if noted else "")
 
 
 def footnotes(rows: list[Row]) -> list[str]:
-    """What is to be known of the published values beside these rows."""
+    """Notes on the published values of these rows."""
     values = [row.published or {} for row in rows]
     cells = [value.get(metric.name) or {} for value in values for metric in metrics.METRICS]
     lines = [NOTEBOOK] if any(cell.get("source") == "notebook" for cell in cells) else []
@@ -86,7 +87,7 @@ def footnotes(rows: list[Row]) -> list[str]:
 
 
 def main_grid(rows: list[Row]) -> Grid:
-    """Method, metrics (with the published value where any row has one), seconds and bytes."""
+    """Method, metrics (with published values if any row has them), seconds and memory."""
     published = published_metrics(rows)
     leaders = {metric: ranking(rows, metric).leaders for metric in metrics.METRICS}
     columns = ["method"]
@@ -107,7 +108,7 @@ def main_grid(rows: list[Row]) -> Grid:
 
 
 def difference_grid(rows: list[Row]) -> Grid:
-    """Each row less the one that they are compared with."""
+    """Each row minus the reference row."""
     lines = []
     for row in rows:
         if row.differences is not None:
@@ -118,13 +119,13 @@ def difference_grid(rows: list[Row]) -> Grid:
 
 
 def captions(rows: list[Row]) -> list[str]:
-    """The lines above the table: what was learned, on which seeds, and how it is reduced."""
+    """The lines above the table: the benchmark, the seeds, and how the runs are reduced."""
     seeds = sorted({seed for row in rows for seed in row.seeds})
     runs = f"seed {seeds[0]}"
     if len(seeds) > 1:
         runs = f"{count('seed', len(seeds))} from {seeds[0]}, mean ± population std"
     lines = [f"{rows[0].benchmark}, {runs}"]
-    reduced: dict[str, Any] = {}
+    reduced: dict[str, object] = {}
     for row in rows:
         reduced |= row.reduced or {}
     if rows[0].setup:
@@ -138,9 +139,9 @@ def captions(rows: list[Row]) -> list[str]:
 
 
 def blocks(rows: list[Row]) -> list[Block]:
-    """The table of a comparison and, where one was asked for, that of the differences.
+    """The table of a comparison and, if the rows have differences, the table of those.
 
-    Settings that all rows share stand above, once, and not in every label.
+    Settings that all rows share are listed once above the table, not in each label.
     """
     shared, labels = shared_settings([row.label for row in rows])
     above = [*captions(rows), *([f"all with {', '.join(shared)}"] if shared else [])]
@@ -155,11 +156,11 @@ def blocks(rows: list[Row]) -> list[Block]:
     return tables
 
 
-def csv_lines(rows: list[Row]) -> list[dict[str, Any]]:
-    """The rows for programs: fractions, not percent."""
+def csv_lines(rows: list[Row]) -> list[dict[str, object]]:
+    """The rows for programs: accuracies as fractions, not percent."""
     lines = []
     for row in rows:
-        line: dict[str, Any] = {
+        line: dict[str, object] = {
             "benchmark": row.benchmark,
             "label": row.label,
             "seeds": len(row.seeds),
@@ -200,7 +201,7 @@ MACHINE = "published: milliseconds of the authors' machine, which say nothing of
 
 
 def cost_blocks(cost: dict[str, Any]) -> list[Block]:
-    """Three tables: times, bytes of training, bytes of inference."""
+    """Three tables: times, memory of training, memory of inference."""
     rows = cost["rows"]
     above = [
         f"{cost['benchmark']}, cost of a mini-batch at task {cost['task']}",
@@ -223,7 +224,7 @@ def cost_blocks(cost: dict[str, Any]) -> list[Block]:
 
 
 def _time_grid(rows: list[dict[str, Any]]) -> Grid:
-    """Milliseconds, and the published ones where any row has them."""
+    """Milliseconds, with the published ones if any row has them."""
     columns = ["method", "batch", "step ms", "inference ms"]
     lines = [
         [
@@ -243,7 +244,7 @@ def _time_grid(rows: list[dict[str, Any]]) -> Grid:
 
 
 def _size_grid(rows: list[dict[str, Any]], kind: str, formula: str) -> Grid:
-    """Megabytes of each kind, and the paper's formula where any row has one."""
+    """Megabytes of each kind, with the paper's formula if any row has one."""
     names = [name for name in LETTERS if name in rows[0][kind]]
     columns = ["method", *(LETTERS[name] for name in names)]
     lines = [[row["label"], *(megabytes(row[kind][name]) for name in names)] for row in rows]
@@ -255,7 +256,7 @@ def _size_grid(rows: list[dict[str, Any]], kind: str, formula: str) -> Grid:
 
 
 def milliseconds(value: float) -> str:
-    """A time in three digits or more.
+    """Milliseconds as text with about three digits.
 
     >>> milliseconds(0.2345), milliseconds(12.345), milliseconds(123.45)
     ('0.23', '12.3', '123')
@@ -266,7 +267,7 @@ def milliseconds(value: float) -> str:
 
 
 def megabytes(number: int) -> str:
-    """Bytes as millions of them, without the unit.
+    """Bytes in megabytes, without the unit.
 
     >>> megabytes(0), megabytes(1_200), megabytes(4_560_000), megabytes(123_400_000)
     ('-', '<0.01', '4.56', '123')
@@ -276,8 +277,8 @@ def megabytes(number: int) -> str:
     return milliseconds(number / 1e6)
 
 
-def cost_lines(cost: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows for programs: milliseconds and bytes."""
+def cost_lines(cost: dict[str, Any]) -> list[dict[str, object]]:
+    """The rows for programs, in milliseconds and bytes."""
     lines = []
     for row in cost["rows"]:
         line = {"benchmark": cost["benchmark"], "task": cost["task"], "steps": cost["steps"]}

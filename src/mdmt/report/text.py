@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NOTE_MARK = "†"
-MARKS = "*" + NOTE_MARK  # what may stand behind a number
+MARKS = "*" + NOTE_MARK  # may follow a number
 BOLD = "bold: not worse than the best, given the seeds"
 FORMATS = ("table", "markdown", "latex", "csv")
 
 
 class Strong(str):
-    """A cell in bold: no row is better, given the seeds."""
+    """The text of a bold cell: no row is better, given the seeds."""
 
 
 class Grid(NamedTuple):
@@ -46,8 +46,8 @@ def check_format(name: str) -> None:
         raise Mistake(f"--format {name}: must be one of {', '.join(FORMATS)}")
 
 
-def show(blocks: list[Block], records: list[dict[str, Any]], format_: str) -> None:
-    """Print blocks in one of FORMATS; as CSV, which is for programs, the records instead."""
+def show(blocks: list[Block], records: list[dict[str, object]], format_: str) -> None:
+    """Print blocks in one of FORMATS; CSV prints the records, since it is for programs."""
     if format_ == "csv":
         print(as_csv(records))
     elif format_ == "markdown":
@@ -56,7 +56,7 @@ def show(blocks: list[Block], records: list[dict[str, Any]], format_: str) -> No
         print(as_latex(blocks))
     else:
         console = screen()
-        if console.color_system is None:  # nothing is bold there
+        if console.color_system is None:  # the screen shows no bold text
             blocks = [
                 block._replace(below=[line for line in block.below if line != BOLD])
                 for block in blocks
@@ -65,7 +65,7 @@ def show(blocks: list[Block], records: list[dict[str, Any]], format_: str) -> No
 
 
 def screen() -> Console:
-    """Where tables are printed: as wide as they want to be where no terminal limits it."""
+    """The console for tables; without a terminal its width is not limited."""
     from rich.console import Console
 
     console = Console()
@@ -77,9 +77,9 @@ def screen() -> Console:
 def format_metric(
     metric: Metric, cell: Spread | None, *, signed: bool = False, mark: str = ""
 ) -> str:
-    """A metric in a table: its mean, and the spread when there are several runs or it is published.
+    """A metric in a table: its mean, and its spread over several runs or as published.
 
-    A `mark` behind it leads to a footnote.
+    A `mark` after it refers to a footnote.
 
     >>> a_t, f_t, _, ltr, _ = metrics.METRICS
     >>> format_metric(a_t, {"mean": 0.8951, "std": 0.002, "runs": [0.8931, 0.8971]})
@@ -99,7 +99,7 @@ def format_metric(
 
 
 def format_difference(metric: Metric, cell: Spread | None) -> str:
-    """A difference with the interval of its mean, where there are several pairs.
+    """A difference and, given several pairs, the interval of its mean.
 
     >>> spread = {"mean": 0.0125, "std": 0.0025, "runs": [0.01, 0.015]}
     >>> format_difference(metrics.METRICS[0], spread)
@@ -116,7 +116,7 @@ def format_difference(metric: Metric, cell: Spread | None) -> str:
 
 
 def as_table(blocks: list[Block], width: int) -> list[Any]:
-    """What rich prints, on a screen of this width."""
+    """The blocks as rich prints them on a screen of this width."""
     from rich.text import Text
 
     parts: list[Any] = []
@@ -129,9 +129,10 @@ def as_table(blocks: list[Block], width: int) -> list[Any]:
 
 
 def rich_table(grid: Grid, width: int) -> Any:
-    """A grid for rich. No word and no number is broken: where there is little room, the spread
-    stands below its mean, labels are folded, and columns that are still too many come in a table
-    below.
+    """A grid for rich that never breaks a word or a number.
+
+    On a narrow screen spreads move below their means, labels are folded, and the remaining
+    columns continue in a table below.
     """
     from rich.console import Group
 
@@ -167,7 +168,7 @@ def _rich_part(columns: list[str], rows: list[list[str]], gap: int) -> Any:
     for name in columns[1:]:
         table.add_column(name, justify="right", overflow="fold")
     for row in rows:
-        # As text, since the brackets of a label are no markup.
+        # As Text, because rich reads the brackets of a label as markup.
         table.add_row(
             *(Text(cell, style="bold" if isinstance(cell, Strong) else "") for cell in row)
         )
@@ -182,12 +183,12 @@ def _widths(columns: list[str], rows: list[list[str]]) -> list[int]:
 
 
 def _stacked(cell: str) -> str:
-    """A number with its spread below it."""
+    """The cell with its spread on a second line."""
     return type(cell)(cell.replace(" ±", "\n±"))
 
 
 def as_markdown(blocks: list[Block]) -> str:
-    """Tables of GitHub's markdown."""
+    """The blocks as tables of GitHub's markdown."""
     return "\n\n".join(map(_markdown, blocks))
 
 
@@ -208,7 +209,7 @@ def _markdown_cell(cell: str) -> str:
 
 
 def as_latex(blocks: list[Block]) -> str:
-    """Tabulars with the rules of the package booktabs."""
+    """The blocks as LaTeX tabulars with the rules of the package booktabs."""
     return "\n\n".join(map(_latex, blocks))
 
 
@@ -227,7 +228,7 @@ def _latex(block: Block) -> str:
 
 
 def _tex(text: str) -> str:
-    """Text as LaTeX; metrics, numbers and products in mathematics.
+    """Text as LaTeX, with metrics, numbers and products in math mode.
 
     >>> _tex("A_T (%)"), _tex("89.51 ± 0.20"), _tex("-0.010"), _tex("P+B*H")
     ('$A_{T}$ (\\\\%)', '$89.51 \\\\pm 0.20$', '$-0.010$', '$P+B*H$')
@@ -235,7 +236,7 @@ def _tex(text: str) -> str:
     name = text.split(" ")[0]
     if name in (metric.name for metric in metrics.METRICS):
         letters, _, index = name.partition("_")
-        if len(index) > 1 and index.isalpha():  # a word is set upright
+        if len(index) > 1 and index.isalpha():  # a word is upright
             index = rf"\mathrm{{{index}}}"
         symbol = f"${letters}_{{{index}}}$" if index else name
         return symbol + text[len(name) :].replace("%", r"\%")
@@ -251,7 +252,7 @@ def _tex(text: str) -> str:
 
 
 def _tex_text(text: str) -> str:
-    """Plain text as LaTeX.
+    """Plain text as LaTeX, with special characters escaped.
 
     >>> print(_tex_text("† ewc: 50 % of A_T"))
     \\dag{} ewc: 50 \\% of A\\_T
@@ -261,8 +262,8 @@ def _tex_text(text: str) -> str:
     return text.replace(NOTE_MARK, r"\dag{}")
 
 
-def as_csv(records: list[dict[str, Any]]) -> str:
-    """One line per record; empty where there is nothing."""
+def as_csv(records: list[dict[str, object]]) -> str:
+    """One line per record; None is left empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
     writer.writeheader()

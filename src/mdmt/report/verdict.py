@@ -16,18 +16,16 @@ MOST_NAMES = 3
 
 
 class Verdict(NamedTuple):
-    """A sentence that begins with the name of a method."""
+    """The best method and a sentence that follows its name."""
 
     label: str
     sentence: str
-    accuracy: str  # of this method, on the seeds that are compared
+    accuracy: str  # of this method, on the common seeds
     lead: str  # over the next method, with its interval
 
 
 def verdict(study: Study) -> Verdict:
-    """The best of a study's methods by A_T, on equal seeds only; `joint`, the bound, is not one of
-    them.
-    """
+    """The best method of a study by A_T on the common seeds; `joint` is a bound, not ranked."""
     ranked = ranking(study.rows, A_T)
     if not ranked.rows:
         row = max(study.rows, key=lambda row: row.accuracy)
@@ -56,7 +54,7 @@ def verdict(study: Study) -> Verdict:
 
 
 def _lead(ranked: Ranking, level: str) -> str:
-    """How far the best is ahead of the next, and whether that can be told from chance."""
+    """How far the best is ahead of the next, and whether the seeds show it."""
     best, second = ranked.rows[:2]
     lead = ranked.differences(best, second)
     seeds = f"paired over {count('seed', len(ranked.seeds))}"

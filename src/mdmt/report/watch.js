@@ -1,9 +1,9 @@
-// A watched page asks its server every two seconds whether there is news, and keeps its place however much has come above it.
+// A watched page asks its server for news every two seconds, and keeps its scroll position across reloads.
 async function ask() {
   try {
     const now = await (await fetch("version", { cache: "no-store" })).text();
     if (now !== document.body.dataset.version) { location.reload(); return; }
-  } catch { /* the server is gone; perhaps it comes back */ }
+  } catch { /* the server is down; it may come back */ }
   setTimeout(ask, 2000);
 }
 history.scrollRestoration = "manual";
