@@ -5,7 +5,7 @@ import os
 import pytest
 
 from mdmt.cli.app import main
-from mdmt.cli.report import _date, _labels, _wanted
+from mdmt.cli.report import Filter
 from mdmt.runs.folder import find_runs
 from mdmt.runs.paper import FIGURES
 from support.run_folders import leave
@@ -33,10 +33,8 @@ def out(tmp_path):
     ],
 )
 def test_runs_are_chosen_by_benchmark_method_and_date(out, benchmark, methods, since, count):
-    assert (
-        sum(_wanted(run, benchmark, _labels(methods), _date(since)) for run in find_runs(out))
-        == count
-    )
+    wanted = Filter.of(benchmark, methods, since)
+    assert sum(wanted.accepts(run) for run in find_runs(out)) == count
 
 
 def test_nothing_chosen_and_a_wrong_date_are_one_line(out, capsys):

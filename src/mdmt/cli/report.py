@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,9 +18,12 @@ from mdmt.cli.options import Methods, Quiet, RunOptions
 from mdmt.cli.progress import tell
 from mdmt.errors import Mistake
 from mdmt.runs.paper import FIGURES
+from mdmt.runs.request import split_at_commas
 from mdmt.words import count
 
 if TYPE_CHECKING:
+    from mdmt.report.figures import Figures
+    from mdmt.report.study import Study
     from mdmt.runs.folder import RunFolder
 
 NEEDS = ("jinja2", "matplotlib", "sklearn")
@@ -30,62 +32,54 @@ To = Annotated[
     str,
     typer.Option(metavar="DIR", help="Folder of the figures, each in a folder of its benchmark."),
 ]
+Page = Annotated[str, typer.Option(metavar="FILE", help="The page to write.")]
+FiguresFolder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="Also write each figure (SVG, PNG) and table (CSV, LaTeX) to this folder.",
+    ),
+]
+Benchmarks = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Only runs of this benchmark; may be repeated."),
+]
+MethodsOrLabels = Annotated[
+    str | None, typer.Option(metavar="LIST", help="Only runs of these methods or labels.")
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DATE", help="Only runs that finished since, as 2026-11-16 or 2026-11-16T14:00."
+    ),
+]
 
 
 def report(
     runs: Runs = "runs",
-    out: Annotated[str, typer.Option(metavar="FILE", help="The page to write.")] = "report.html",
-    figures: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Also write each figure (SVG, PNG) and table (CSV, LaTeX) to this folder.",
-        ),
-    ] = None,
-    benchmark: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only runs of this benchmark; may be repeated."),
-    ] = None,
-    methods: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Only runs of these methods or labels.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DATE", help="Only runs that finished since, as 2026-11-16 or 2026-11-16T14:00."
-        ),
-    ] = None,
+    out: Page = "report.html",
+    figures: FiguresFolder = None,
+    benchmark: Benchmarks = None,
+    methods: MethodsOrLabels = None,
+    since: Since = None,
     quiet: Quiet = False,
 ) -> None:
     """Write an HTML report of runs. Tables, the paper's figures, drift, cost, differences."""
     folder = _folder(runs)
     from mdmt.report.exports import write_all
-    from mdmt.report.figures import figures_of
     from mdmt.report.page import render
     from mdmt.report.study import read_studies
     from mdmt.runs.folder import find_runs
     from mdmt.system.files import write_file
 
-    chosen = [
-        run for run in find_runs(folder) if _wanted(run, benchmark, _labels(methods), _date(since))
-    ]
-    studies, unusable = read_studies(chosen)
+    wanted = Filter.of(benchmark, methods, since)
+    studies, unusable = read_studies([run for run in find_runs(folder) if wanted.accepts(run)])
     if not studies and not unusable:
-        others = "" if (benchmark, methods, since) == (None, None, None) else " of those asked for"
+        which = "" if wanted == Filter() else " of those asked for"
         raise Mistake(
-            f"no runs{others} under {runs}: `mdmt run` and `mdmt compare` leave them in --out"
+            f"no runs{which} under {runs}: `mdmt run` and `mdmt compare` leave them in --out"
         )
-    content = []
-    for number, study in enumerate(studies, 1):
-        if not quiet:
-            print(
-                f"{study.title}: {number} of {count('study', len(studies), 'studies')}",
-                file=sys.stderr,
-                flush=True,
-            )
-        content += [
-            replace(figures, number=number - 1) for figures in figures_of([study], folder / ".tsne")
-        ]
+    content = _figures(studies, folder / ".tsne", quiet)
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, render(content, unusable, where=runs).encode())
@@ -97,39 +91,51 @@ def report(
         print(f"{figures}: {count('file', len(write_all(content, Path(figures))))}")
 
 
-def _labels(methods: str | None) -> list[str] | None:
-    """A list of methods or labels, cut at the commas outside of brackets."""
-    return (
-        None if methods is None else [name.strip() for name in re.split(r",(?![^\[]*\])", methods)]
-    )
+def _figures(studies: list[Study], cache: Path, quiet: bool) -> list[Figures]:
+    """The figures of each study, which are computed unless the cache has them."""
+    from mdmt.report.figures import figures_of
+
+    content: list[Figures] = []
+    for number, study in enumerate(studies, 1):
+        if not quiet:
+            total = count("study", len(studies), "studies")
+            print(f"{study.title}: {number} of {total}", file=sys.stderr, flush=True)
+        (figures,) = figures_of([study], cache)
+        content.append(replace(figures, number=number - 1))
+    return content
 
 
-def _date(text: str | None) -> datetime | None:
-    try:
-        return None if text is None else datetime.fromisoformat(text)
-    except ValueError:
-        raise Mistake(f"--since {text}: write it as 2026-11-16 or 2026-11-16T14:00") from None
+@dataclass(frozen=True)
+class Filter:
+    """The runs that a report is about; None is no restriction."""
 
+    benchmarks: list[str] | None = None
+    names: list[str] | None = None  # methods or labels
+    since: datetime | None = None
 
-def _wanted(
-    run: RunFolder, benchmarks: list[str] | None, names: list[str] | None, since: datetime | None
-) -> bool:
-    """Whether a run is one of those asked for; one that cannot be read is shown with its reason
-    when nothing is.
-    """
-    if benchmarks is None and names is None and since is None:
-        return True
-    try:
-        config = run.config
-        is_recent = since is None or run.finished_at >= since
-    except (Mistake, OSError):
-        return False
-    is_of_benchmark = benchmarks is None or config.benchmark in benchmarks
-    return (
-        is_recent
-        and is_of_benchmark
-        and (names is None or config.method in names or config.label in names)
-    )
+    @classmethod
+    def of(cls, benchmarks: list[str] | None, names: str | None, since: str | None) -> Filter:
+        """The filter that --benchmark, --methods and --since describe."""
+        try:
+            date = None if since is None else datetime.fromisoformat(since)
+        except ValueError:
+            raise Mistake(f"--since {since}: write it as 2026-11-16 or 2026-11-16T14:00") from None
+        return cls(benchmarks, None if names is None else split_at_commas(names), date)
+
+    def accepts(self, run: RunFolder) -> bool:
+        """Whether a run is shown; one that cannot be read is shown only without restrictions."""
+        if self == Filter():
+            return True
+        try:
+            config = run.config
+            is_recent = self.since is None or run.finished_at >= self.since
+        except (Mistake, OSError):
+            return False
+        if self.benchmarks is not None and config.benchmark not in self.benchmarks:
+            return False
+        return is_recent and (
+            self.names is None or bool({config.method, config.label} & {*self.names})
+        )
 
 
 def watch(
@@ -160,7 +166,7 @@ def watch(
 
 
 def figure_command(name: str) -> Callable[..., None]:
-    """The command that draws a figure of the paper."""
+    """A command that draws one figure of the paper."""
 
     def draw(options: RunOptions, methods: Methods = "all", to: To = "figures") -> None:
         _check()
@@ -183,7 +189,7 @@ def figure_command(name: str) -> Callable[..., None]:
 
 
 def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:
-    """The files of a figure, from the runs that it shows."""
+    """Write the files of a figure of these runs."""
     from mdmt.report.exports import figure_names, write_figure
     from mdmt.report.figures import figures_of
     from mdmt.report.study import read_studies
@@ -201,10 +207,9 @@ def _write(name: str, runs: list[Path], cache: Path, place: Path) -> list[Path]:
 
 
 def _pin_threads() -> None:
-    """One thread for the libraries that compute figures: on arrays this small, many get into each
-    other's way.
+    """Give the libraries that compute figures one thread: more slow each other down.
 
-    It must be said before they are loaded.
+    They read these variables when they are loaded.
     """
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")

@@ -1,6 +1,4 @@
-"""What `mdmt doctor` does in processes of their own: `python -m mdmt.cli.selftest
-torch|NETWORK`.
-"""
+"""The tests of `mdmt doctor`, each in a process: `python -m mdmt.cli.selftest torch|NETWORK`."""
 
 from __future__ import annotations
 
@@ -8,21 +6,15 @@ import json
 import sys
 import tempfile
 
-import torch
-
-import mdmt.backbones as backbones
-from mdmt.learner import Learner
-from mdmt.memory import Ring
-from mdmt.methods.mdmt_r import MDMTR
-from mdmt.tasks import Task
-
 SHAPES = {"mlp": (1, 28, 28), "reduced_resnet18": (3, 32, 32), "resnet18": (3, 32, 32)}
 BATCH = 5
 STEPS = 2  # of each task
 
 
 def describe_torch() -> None:
-    """Print what torch uses of this machine, as JSON, among what oneDNN prints of itself."""
+    """Print the features of this machine that torch uses as JSON, then oneDNN's own log."""
+    import torch
+
     capability = torch.backends.cpu.get_cpu_capability()
     print(json.dumps({"capability": capability, "threads": torch.get_num_threads()}), flush=True)
     if torch.backends.mkldnn.is_available():
@@ -31,9 +23,15 @@ def describe_torch() -> None:
 
 
 def self_test(network: str) -> None:
-    """Learn two small tasks of noise, save and load; a RuntimeError when the loaded network is
-    another.
-    """
+    """Learn two small tasks of noise, save and load; raises RuntimeError if they differ."""
+    import torch
+
+    import mdmt.backbones as backbones
+    from mdmt.learner import Learner
+    from mdmt.memory import Ring
+    from mdmt.methods.mdmt_r import MDMTR
+    from mdmt.tasks import Task
+
     learner = Learner(
         backbones.MAKERS[network](), MDMTR(), memory=Ring(per_class=2), batch=BATCH, seed=1
     )
@@ -48,9 +46,9 @@ def self_test(network: str) -> None:
         learner.save(folder)
         loaded = Learner.load(folder)
     if loaded.model.sha256() != learner.model.sha256():
-        raise RuntimeError("the loaded weights are not the saved ones")
+        raise RuntimeError("the loaded weights differ from the saved ones")
     if loaded.predict(inputs, task="second") != learner.predict(inputs, task="second"):
-        raise RuntimeError("the loaded network predicts otherwise")
+        raise RuntimeError("the loaded network predicts other labels")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,14 @@
-"""What a method costs: the time of a training step and of an inference, and the bytes that each
-holds.
+"""The cost of a method: time and memory of a training step and of an inference.
+
+Milliseconds are medians over several steps: of a whole step of Algorithm 1, and of `predict` for
+one mini-batch. Bytes are counted, not read off the process.
+
+Training: `parameters` (P); `buffers`, the state of the method and the optimiser; `memory` (M) and
+`representations` (F) at the end of the stream; `vectors`, gradients and other tensors of a step
+whose length is that of P or a multiple; `activations`, every storage that autograd keeps for the
+backward pass, including the network's inputs but not the parameters. Inference: `parameters`, and
+as `activations` every tensor that it makes. Vectors and activations are peaks; `total` is the sum.
+The work space of kernels and the statistics of batch norm are not counted.
 """
 
 from __future__ import annotations
@@ -30,41 +39,20 @@ from mdmt.runs.request import RunRequest
 from mdmt.tasks import Batch, Stream, Task
 
 WARM_UP = 3  # steps and inferences that are not timed
-# the learning rate while measuring: no setting can make numbers overflow, and a step costs the same
+# The learning rate while measuring: numbers cannot overflow, and a step costs the same.
 STILL = 1e-9
 
 Row = dict[str, Any]
 
 
 def measure(config: RunConfig, stream: Stream, steps: int = 10, *, is_reduced: bool = False) -> Row:
-    """Milliseconds and bytes of a method at the last task of a stream, with the memory as full as
-    it is there.
-
-    Milliseconds are medians over so many steps: of a whole step of Algorithm 1, and of `predict`
-    for one mini-batch. Bytes are counted, not read off the process. Training: `parameters` (P);
-    `buffers`, what the method and the optimiser remember from step to step; `memory` (M) and
-    `representations` (F) at the end of the stream; `vectors`, gradients and whatever else a step
-    makes that is as long as P or a multiple; `activations`, every storage that autograd keeps for
-    the backward pass, inputs as the network sees them among them, parameters not. Inference:
-    `parameters`, and as `activations` all that it makes. Vectors and activations are the most that
-    is there at one time; `total` is the sum. What a kernel needs inside, and batch norm's
-    statistics, are not counted.
-    """
+    """Milliseconds and bytes of a method at the last task of a stream, with the memory full."""
     torch.set_num_threads(config.threads)
     last = len(stream) - 1
     method = quick_before(last, find_method(config.method))(**config.arguments)
     learner = learner_for(replace(config, lr=STILL), method)
     small = _small(stream, config, steps)
-    times: list[float] = []
-    step_bytes: dict[str, int] = {}
-
-    def after_step(learner: Learner) -> None:
-        assert learner.task is not None
-        times.append(learner.record.seconds)
-        if learner.current == last and learner.step_in_task == learner.steps_of(learner.task):
-            step_bytes.update(_bytes_of_step(learner))
-
-    learner.run(small, on_step=after_step)
+    times, step_bytes = _watched_run(learner, small)
     durations = [after - before for before, after in pairwise(times)][-steps:]
     inference_ms, activations = _inference(learner, small.tasks[-1], steps)
     training = {**_lasting_bytes(learner), **step_bytes}
@@ -81,10 +69,24 @@ def measure(config: RunConfig, stream: Stream, steps: int = 10, *, is_reduced: b
     }
 
 
+def _watched_run(learner: Learner, stream: Stream) -> tuple[list[float], dict[str, int]]:
+    """Learn a stream; returns the time after each step, and the bytes of one more step."""
+    times: list[float] = []
+    step_bytes: dict[str, int] = {}
+
+    def after_step(learner: Learner) -> None:
+        assert learner.task is not None
+        times.append(learner.record.seconds)
+        is_last_task = learner.current == len(stream) - 1
+        if is_last_task and learner.step_in_task == learner.steps_of(learner.task):
+            step_bytes.update(_bytes_of_step(learner))
+
+    learner.run(stream, on_step=after_step)
+    return times, step_bytes
+
+
 def _small(stream: Stream, config: RunConfig, steps: int) -> Stream:
-    """The stream with as many examples as fill the memory and, in the last task, as are timed;
-    nothing to evaluate.
-    """
+    """The stream with just enough examples to fill the memory, and to time in the last task."""
     memory, tasks = config.memory, len(stream)
     small = []
     for number, task in enumerate(stream, 1):
@@ -96,7 +98,7 @@ def _small(stream: Stream, config: RunConfig, steps: int) -> Stream:
         count = max(kept, config.batch) if number < tasks else (WARM_UP + steps) * config.batch
         index = draw(task.train.labels, count, config.seed, number)
         if number == tasks:
-            # Over again, where there are not as many.
+            # Repeat the examples if the task has too few.
             index = index[torch.arange(count) % len(index)]
         part = copy.copy(task)
         part.train, part.test = task.train.subset(index), None
@@ -105,9 +107,7 @@ def _small(stream: Stream, config: RunConfig, steps: int) -> Stream:
 
 
 def quick_before(last: int, method: type[Method]) -> type[Method]:
-    """The method with plain steps until the last task: the memory fills, and no time goes into
-    rehearsal.
-    """
+    """The method with plain steps until the last task: they fill the memory without rehearsal."""
 
     class Quick(method):  # type: ignore[valid-type,misc]
         def step(self, batch: Batch) -> None:
@@ -122,7 +122,7 @@ def quick_before(last: int, method: type[Method]) -> type[Method]:
 
 
 def _bytes_of_step(learner: Learner) -> dict[str, int]:
-    """Bytes of vectors and activations: one more step of the current task, watched."""
+    """Peak bytes of vectors and activations in one more step of the current task."""
     flat = learner.model.flat
     assert learner.task is not None
     batch = learner.read(learner.task, torch.arange(learner.batch))
@@ -135,11 +135,9 @@ def _bytes_of_step(learner: Learner) -> dict[str, int]:
     for tensor in remembered:
         vectors.track(tensor)  # a step may replace it: then both count only while both are there
     del remembered
-    # The same bytes, but autograd can be watched.
-    by_hand, learner.model.by_hand = (
-        learner.model.by_hand,
-        False,
-    )
+    # Passes by hand hold the same bytes, but only autograd can be watched.
+    by_hand = learner.model.by_hand
+    learner.model.by_hand = False
     with activations, vectors:
         learner.step(batch)
     learner.model.by_hand = by_hand
@@ -147,7 +145,7 @@ def _bytes_of_step(learner: Learner) -> dict[str, int]:
 
 
 def _lasting_bytes(learner: Learner) -> dict[str, int]:
-    """Bytes that last from step to step."""
+    """Bytes that are held from step to step."""
     memory = learner.memory.bytes
     return {
         "parameters": learner.model.flat.nbytes,
@@ -158,12 +156,12 @@ def _lasting_bytes(learner: Learner) -> dict[str, int]:
 
 
 def _remembered(learner: Learner) -> list[Tensor]:
-    """What the method and the optimiser remember."""
+    """The tensors in the state of the method and the optimiser."""
     return [*learner.method.state()[0].values(), *learner.optimiser.state()[0].values()]
 
 
 def _inference(learner: Learner, task: Task, steps: int) -> tuple[float, int]:
-    """Milliseconds of one inference, and its peak bytes."""
+    """Milliseconds and peak bytes of one inference."""
     inputs = task.inputs("train", torch.arange(learner.batch))
 
     def predict() -> None:
@@ -182,9 +180,9 @@ def _seconds(work: Callable[[], None]) -> float:
 
 
 def published_cost(config: RunConfig, is_reduced: bool = False) -> dict[str, Any] | None:
-    """The paper's formulas and, where nothing is reduced, its milliseconds; None: not listed.
+    """The paper's formulas and milliseconds for a method, or None if it is not listed there.
 
-    Those are of batches of its size on its network and images.
+    Milliseconds are left out unless batch, network and images are those of the paper.
     """
     row = table("cost")["rows"].get(config.method)
     if row is None:
@@ -204,7 +202,7 @@ def published_cost(config: RunConfig, is_reduced: bool = False) -> dict[str, Any
 
 
 class PeakBytes:
-    """Peak bytes of the tracked tensors; storages count once, that of `exclude` not at all."""
+    """Peak bytes of the tracked tensors; a storage counts once, that of `exclude` never."""
 
     def __init__(self, exclude: Tensor) -> None:
         self.excluded = exclude.untyped_storage().data_ptr()
@@ -212,7 +210,7 @@ class PeakBytes:
         self.peak = 0
 
     def track(self, tensor: Tensor) -> None:
-        """Count a tensor's storage from now on until nothing uses it any more."""
+        """Count a tensor's storage from now until nothing uses it any more."""
         storage = tensor.untyped_storage()
         if storage.data_ptr() == self.excluded:
             return
@@ -222,22 +220,20 @@ class PeakBytes:
 
 
 class AutogradPeak(PeakBytes, saved_tensors_hooks):
-    """Peak bytes of what autograd saves for the backward pass."""
+    """Peak bytes of the tensors that autograd saves for the backward pass."""
 
     def __init__(self, exclude: Tensor) -> None:
         PeakBytes.__init__(self, exclude)
         saved_tensors_hooks.__init__(self, self.pack, lambda tensor: tensor)
 
     def pack(self, tensor: Tensor) -> Tensor:
-        """Track it; detached, since a saved result that knows its own history would never be
-        freed.
-        """
+        """Track a saved tensor; detached, since one with a history would never be freed."""
         self.track(tensor)
         return tensor.detach()
 
 
 class AllocationPeak(PeakBytes, TorchDispatchMode):
-    """Peak bytes of the results of operations, of those that `counts` accepts."""
+    """Peak bytes of those results of operations that `counts` accepts."""
 
     def __init__(
         self, exclude: Tensor, counts: Callable[[Tensor], bool] = lambda tensor: True

@@ -1,4 +1,4 @@
-"""One run: one benchmark, one method, one seed; interrupted anywhere, it goes on where it was."""
+"""One run: one benchmark, one method, one seed. An interrupted run can be continued."""
 
 from __future__ import annotations
 
@@ -25,15 +25,33 @@ from mdmt.runs.record import RunRecord
 from mdmt.runs.snapshots import Snapshots
 from mdmt.system.own_code import is_own
 from mdmt.system.processes import resuming_command, stop_request
+from mdmt.tasks import Stream
 
 LONG = 3600.0  # seconds
-FORECAST_STEPS = 20  # a forecast is made of so many steps of a task,
-FORECAST_SECONDS = 5.0  # or of so much time
+# A forecast is made after this many steps of a task, or this many seconds.
+FORECAST_STEPS = 20
+FORECAST_SECONDS = 5.0
 REPEATED = (
-    "more ranks do not make this network faster: it has batch norm or dropout of torch, so each"
-    " passes whole batches"
+    "more ranks do not make this network faster: because of its batch norm or dropout, every rank"
+    " computes whole batches"
 )
-OUT_OF_MEMORY = "this machine has not enough memory for it: a smaller memory or network takes less"
+OUT_OF_MEMORY = "out of memory; use a smaller memory or network"
+
+
+@dataclass(frozen=True)
+class _Options:
+    """How a run is done, as the caller of `run` asks."""
+
+    fresh: bool = False
+    every: int | str | None = None
+    events: bool = False
+    on_step: Callable[[Learner], None] | None = None
+    on_image: Callable[[int, int], None] | None = None
+    warn: Callable[[str], None] | None = None
+
+    def tell(self, line: str) -> None:
+        if self.warn is not None:
+            self.warn(line)
 
 
 def run(
@@ -48,19 +66,20 @@ def run(
     on_read: Callable[[RunFolder], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> RunRecord:
-    """Do a run and give its record.
+    """Do a run and return its record.
 
-    A finished run is read, which `on_read` hears of, an unfinished one goes on from its last
-    checkpoint, unless `fresh`. `every` is the number of steps or the time between checkpoints. With
-    `events`, files for TensorBoard are written too. `warn` is called with a line for a person: a
-    damaged checkpoint or record, or that it will take more than an hour.
+    Unless `fresh`, a finished run is read, and then `on_read` is called; an unfinished one goes on
+    from its last checkpoint. `every` is the number of steps or the time between checkpoints. With
+    `events`, files for TensorBoard are written too. `warn` is called with a line for the user: a
+    checkpoint or record is damaged, or the run will take more than an hour.
     """
     folder = RunFolder(folder_of(config, out))
-    record = None if fresh else ranks.first(lambda: _finished_record(config, folder))
+    record = None if fresh else ranks.first(lambda: finished_record(folder, config))
     if record is None:
+        options = _Options(fresh, every, events, on_step, on_image, warn)
         try:
-            with _held(folder):
-                record = _learn(config, folder, fresh, every, events, on_step, on_image, warn)
+            with _locked(folder):
+                record = _learn(config, folder, options)
         except Mistake:
             if ranks.rank() == 0:
                 folder.remove_if_not_begun()
@@ -72,7 +91,8 @@ def run(
     return record
 
 
-def _finished_record(config: RunConfig, folder: RunFolder) -> RunRecord | None:
+def finished_record(folder: RunFolder, config: RunConfig) -> RunRecord | None:
+    """The record of a finished run; refused if a model is asked for that the run did not keep."""
     record = folder.finished_record
     if record is not None:
         folder.check_model(config)
@@ -80,62 +100,65 @@ def _finished_record(config: RunConfig, folder: RunFolder) -> RunRecord | None:
 
 
 @contextmanager
-def _held(folder: RunFolder) -> Iterator[None]:
-    """The folder is this run's alone: the first rank, which writes, holds it."""
+def _locked(folder: RunFolder) -> Iterator[None]:
+    """Lock the folder of a run; of several ranks the first one, which writes, holds the lock."""
     with ExitStack() as stack:
         ranks.first(lambda: stack.enter_context(folder.lock()))
         yield
 
 
-def _learn(
-    config: RunConfig,
-    folder: RunFolder,
-    fresh: bool,
-    every: int | str | None,
-    events: bool,
-    on_step: Callable[[Learner], None] | None,
-    on_image: Callable[[int, int], None] | None,
-    warn: Callable[[str], None] | None,
-) -> RunRecord:
+def _learn(config: RunConfig, folder: RunFolder, options: _Options) -> RunRecord:
+    """Do a run that is not finished, from its last checkpoint if it has one."""
     with stop_request() as stop, _failure_written(folder, is_own=is_own(config.method)) as attempt:
-        checkpoints = Checkpoints(folder.path / CHECKPOINT, every)
-        found = None if fresh else ranks.first(lambda: folder.finished_record)
-        if fresh:
+        checkpoints = Checkpoints(folder.path / CHECKPOINT, options.every)
+        record = None if options.fresh else ranks.first(lambda: folder.finished_record)
+        if options.fresh:
             ranks.first(folder.clear)
-        elif found is not None:  # another process finished it meanwhile
-            return found
-        elif folder.has(RECORD) and warn is not None:
-            warn(f"{folder.path / RECORD} is damaged: the run is done again")
+        elif record is not None:  # another process finished it meanwhile
+            return record
+        elif folder.has(RECORD):
+            options.tell(f"{folder.path / RECORD} is damaged: the run is done again")
         torch.set_num_threads(config.threads)
-        progress = {"progress": on_image} if on_image and config.image_size else {}
-        stream = ranks.together(lambda: stream_for(config, **progress))
-        if warn is not None:
-            for note in stream.notes:
-                warn(note)
-        learner = attempt.learner = _resume(config, folder, warn) or _begin(config, folder)
-        name = f"{config.benchmark}, {config.label}, seed {config.seed}"
-        forecast = Forecast(name, sum(map(learner.steps_of, stream)), warn)
+        stream = ranks.together(lambda: _stream(config, options))
+        learner = _resume(config, folder, options.warn) or _begin(config, folder)
+        attempt.learner = learner
+        forecast = Forecast(_name(config), sum(map(learner.steps_of, stream)), options.warn)
 
         def after_step(learner: Learner) -> None:
             if ranks.any_of(stop.requested):
                 checkpoints.write(learner)
                 place = f"task {learner.current + 1}, step {learner.step_in_task}"
-                again = resuming_command(fresh)
+                again = resuming_command(options.fresh)
                 raise Stopped(f"stopped at {place}; {again} goes on from there ({folder})")
             forecast.after_step(learner)
-            if warn is not None and learner.record.steps == 1 and learner.model.is_repeated:
-                warn(REPEATED)
-            if (
-                events and learner.step_in_task == 1 and ranks.rank() == 0
-            ):  # the task before it is over
-                write_events(folder.path, learner.record.accuracy, learner.recorder.step_log)
-            if on_step is not None:
-                on_step(learner)
+            _after_step(learner, folder, options)
 
         learned = learner.run(stream, on_step=after_step, checkpoint=checkpoints)
         record = RunRecord.of(learned, reduced(config, stream), ranks.size())
         ranks.first(lambda: _finish(config, folder, learner, record))
         return record
+
+
+def _name(config: RunConfig) -> str:
+    return f"{config.benchmark}, {config.label}, seed {config.seed}"
+
+
+def _stream(config: RunConfig, options: _Options) -> Stream:
+    progress = {"progress": options.on_image} if options.on_image and config.image_size else {}
+    stream = stream_for(config, **progress)
+    for note in stream.notes:
+        options.tell(note)
+    return stream
+
+
+def _after_step(learner: Learner, folder: RunFolder, options: _Options) -> None:
+    if learner.record.steps == 1 and learner.model.is_repeated:
+        options.tell(REPEATED)
+    # The first step of a task: the task before it is over.
+    if options.events and learner.step_in_task == 1 and ranks.rank() == 0:
+        write_events(folder.path, learner.record.accuracy, learner.recorder.step_log)
+    if options.on_step is not None:
+        options.on_step(learner)
 
 
 def _finish(config: RunConfig, folder: RunFolder, learner: Learner, record: RunRecord) -> None:
@@ -153,7 +176,7 @@ def _begin(config: RunConfig, folder: RunFolder) -> Learner:
 
 
 def _own_device(config: RunConfig) -> str:
-    """Where this process learns: of several ranks with GPUs each has its own."""
+    """The device of this process; each of several ranks has its own GPU."""
     if ranks.size() == 1 or config.device == "cpu":
         return config.device
     if config.device != "cuda":
@@ -165,7 +188,7 @@ def _own_device(config: RunConfig) -> str:
 
 
 def learner_for(config: RunConfig, method: Method | None = None) -> Learner:
-    """A fresh learner as the config asks, or with another method."""
+    """A new learner with the settings of the configuration, or with another method."""
     return Learner(
         make_network(config),
         method or find_method(config.method)(**config.arguments),
@@ -184,9 +207,7 @@ def learner_for(config: RunConfig, method: Method | None = None) -> Learner:
 def _resume(
     config: RunConfig, folder: RunFolder, warn: Callable[[str], None] | None
 ) -> Learner | None:
-    """The learner of an unfinished run as its last good checkpoint has it; None where there is
-    none.
-    """
+    """The learner from the last good checkpoint of an unfinished run, or None without one."""
     if not ranks.first(lambda: _has_checkpoint(config, folder)):
         return None
     method = find_method(config.method)(**config.arguments)
@@ -204,7 +225,7 @@ def _resume(
 
 
 def _has_checkpoint(config: RunConfig, folder: RunFolder) -> bool:
-    """Whether the folder has one; that of another configuration is refused."""
+    """Whether the folder has a checkpoint; one of another configuration is refused."""
     if not folder.checkpoint.manifests:
         return False
     try:
@@ -218,11 +239,10 @@ def _has_checkpoint(config: RunConfig, folder: RunFolder) -> bool:
 
 
 class Forecast:
-    """Warns once when the rest of a run will take over an hour: the time of a step x the steps
-    left.
+    """Warns once if the rest of a run will take more than an hour: time of a step x steps left.
 
-    Until then every task is measured anew, since rehearsal makes later steps longer. The first step
-    of a task is left out, which is slower than the others. Evaluation is not counted.
+    Until then it measures every task anew, since rehearsal makes later steps longer. The first step
+    of a task is slower than the others and is left out. Evaluation is not counted.
     """
 
     def __init__(self, name: str, steps: int, warn: Callable[[str], None] | None) -> None:
@@ -230,14 +250,13 @@ class Forecast:
         self.steps = steps  # of the whole run
         self.warn = warn
         self.task = -1
-        self.first_steps = (
-            0  # of the run after the first step of the task, and the seconds until then
-        )
+        # Steps and seconds of the run at the end of the first step of the task.
+        self.first_steps = 0
         self.first_seconds = 0.0
         self.is_due = True
 
     def after_step(self, learner: Learner) -> None:
-        """Make a forecast when enough of a task was seen."""
+        """Make a forecast when enough steps of the task were measured."""
         now = learner.record
         if learner.current != self.task:
             self.task = learner.current
@@ -261,7 +280,7 @@ class Forecast:
 
 
 def duration(seconds: float) -> str:
-    """A long time in words.
+    """A long duration in words.
 
     >>> duration(5400), duration(40_000), duration(1e6)
     ('1.5 h', '11 h', '12 days')
@@ -274,17 +293,16 @@ def duration(seconds: float) -> str:
 
 @dataclass
 class Attempt:
-    """A run that is going on; its learner says how far it came."""
+    """A run in progress; its learner knows how far it came."""
 
     learner: Learner | None = None
 
 
 @contextmanager
 def _failure_written(folder: RunFolder, *, is_own: bool) -> Iterator[Attempt]:
-    """Write down what ends a run, and after which step of which task; a stop is no failure.
+    """Record the error that ends a run, with its task and step; a stop is no failure.
 
-    Where the method is a person's own, the traceback is written too: it says which line of theirs
-    failed.
+    For a user's own method the traceback is recorded too: it shows which line of theirs failed.
     """
     ranks.first(folder.forget_failure)
     attempt = Attempt()
@@ -303,6 +321,6 @@ def _failure_written(folder: RunFolder, *, is_own: bool) -> Iterator[Attempt]:
             folder.fail(reason, None, None, trace)
         else:
             folder.fail(reason, learner.current + 1, learner.step_in_task, trace)
-        if short_of_memory:  # torch has no type of its own for it
+        if short_of_memory:  # torch raises a plain RuntimeError for it
             raise Mistake(reason) from None
         raise

@@ -1,17 +1,18 @@
-"""Many runs: the queue. Finished runs are read, the others are given to workers; a failure does not
-stop them.
-"""
+"""Many runs: finished ones are read, the others are given to workers. A failure stops no other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from mdmt.experiments.resolve import check_data_present
+from mdmt.experiments.run import finished_record
 from mdmt.experiments.workers import Event, Outcome, Processes, Workers
 from mdmt.runs.config import RunConfig, folder_of
+from mdmt.runs.folder import RunFolder
 from mdmt.runs.record import RunRecord
 from mdmt.runs.rows import Failure, Row, row_of
 from mdmt.system.processes import terminable
@@ -26,60 +27,56 @@ def sweep(
     fresh: bool = False,
     every: int | str | None = None,
 ) -> Generator[Outcome, None, None]:
-    """Do all runs and give each outcome as it comes; finished runs are read first, unless `fresh`.
+    """Do all runs and yield each outcome as it comes; finished runs are read first, unless `fresh`.
 
-    `workers` are so many processes of this machine, or workers of another kind. `every` is the
-    number of steps or the time between checkpoints. Whatever ends the loop early (Ctrl-C, `break`)
-    stops the workers.
+    `workers` is a number of processes of this machine, or workers of another kind. `every` is the
+    number of steps or the time between checkpoints. If the loop ends early (Ctrl-C, `break`), the
+    workers are stopped.
     """
-    from mdmt.experiments.resolve import check_data_present
-    from mdmt.runs.folder import RunFolder
-
-    report = on_event or (lambda event: None)
-    asked: dict[Path, list[RunConfig]] = {}  # two variants may name the same run
+    same_run: dict[Path, list[RunConfig]] = {}  # two variants may name the same run
     for config in configs:
-        asked.setdefault(folder_of(config, out), []).append(config)
+        same_run.setdefault(folder_of(config, out), []).append(config)
     queue: list[RunConfig] = []
-    for folder, alike in asked.items():
-        record = None if fresh else RunFolder(folder).finished_record
-        if record is not None:
-            RunFolder(folder).check_model(alike[0])
+    for folder, alike in same_run.items():
+        record = None if fresh else finished_record(RunFolder(folder), alike[0])
         if record is None:
             queue.append(alike[0])
         else:
             yield from (Outcome(config, record, read=True) for config in alike)
     for config in queue:
-        check_data_present(config)  # here, since every worker would fail of it
-    if not queue:
-        if not isinstance(workers, (int, str)):
-            workers.stop()
-        return
+        check_data_present(config)  # here, since it would fail in every worker
     if isinstance(workers, (int, str)):
-        first = queue[0]
-        workers = Processes(
-            out, workers, threads=first.threads, device=first.device, fresh=fresh, every=every
-        )
-    running = 0
+        if not queue:
+            return
+        device, threads = queue[0].device, queue[0].threads
+        workers = Processes(out, workers, threads=threads, device=device, fresh=fresh, every=every)
     try:
         with terminable():
-            while queue or running:
-                if queue and running < workers.slots:
-                    config = queue.pop(0)
-                    workers.start(config)
-                    running += 1
-                    report(Event(config, "started", "start"))
-                    continue
-                message = workers.next()
-                if isinstance(message, Event):
-                    report(message)
-                    continue
-                running -= 1
-                yield from (
-                    replace(message, config=config)
-                    for config in asked[folder_of(message.config, out)]
-                )
+            for outcome in _outcomes(queue, workers, on_event or (lambda event: None)):
+                alike = same_run[folder_of(outcome.config, out)]
+                yield from (replace(outcome, config=config) for config in alike)
     finally:
         workers.stop()
+
+
+def _outcomes(
+    queue: list[RunConfig], workers: Workers, report: Callable[[Event], None]
+) -> Iterator[Outcome]:
+    """Keep the workers busy until the queue is empty and all runs are over."""
+    running = 0
+    while queue or running:
+        if queue and running < workers.slots:
+            config = queue.pop(0)
+            workers.start(config)
+            running += 1
+            report(Event(config, "started", "start"))
+            continue
+        message = workers.next()
+        if isinstance(message, Event):
+            report(message)
+        else:
+            running -= 1
+            yield message
 
 
 def run_all(
