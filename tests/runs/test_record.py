@@ -1,8 +1,13 @@
-"""What a record says of the program that made it."""
+"""Records and step logs: what they keep, and what they say of the program that made them."""
 
+import json
 import subprocess
 
-from mdmt.runs.record import commit
+import pytest
+
+from mdmt.errors import Mistake
+from mdmt.runs.record import Record, RunRecord, commit
+from mdmt.runs.step_log import Step, StepLog
 
 
 def git(folder, *arguments):
@@ -30,3 +35,66 @@ def test_the_commit_of_the_package(tmp_path):
     (package / "__init__.py").write_text("changed = True\n")
     commit.cache_clear()
     assert commit(package) == f"{head}-dirty"
+
+
+TASK = {"name": "a", "classes": [0, 1], "train": 30, "test": 9}
+
+
+def finished():
+    measured = Record([[0.5]], [[0.25]], [[0.1]], [[0.0]], [TASK], 1.5, 3, 10, 20, "ab")
+    return RunRecord.of(measured, {"tasks": 1}, ranks=2)
+
+
+def test_a_record_comes_back_from_its_file():
+    record = finished()
+    content = json.loads(json.dumps(record.to_json()))
+    assert RunRecord.from_json(content) == record
+    assert content["metrics"]["A_T"] == 0.5
+    assert list(content)[-5:] == ["metrics", "versions", "reduced", "ranks", "finished"]
+    assert record.stored_bytes == 30
+
+
+def test_keys_of_later_versions_survive():
+    content = {**finished().to_json(), "energy": {"joules": 7}}
+    content["tasks"] = [{**TASK, "colour": "red"}]
+    again = RunRecord.from_json(content).to_json()
+    assert again == content
+
+
+def test_a_record_of_a_checkpoint_is_filled_up():
+    content = {
+        **finished().to_json(),
+        "tasks": [TASK, TASK],
+        "accuracy": [[0.5, 0.1, 0.1]],  # one head is tested on tasks to come
+        "drift": [[0.0]],
+        "curve": [[0.1]],
+    }
+    record = RunRecord.from_checkpoint(content)
+    assert record.accuracy == [[0.5, 0.1], [None, None]]
+    assert record.drift == [[0.0, None], [None, None]]
+    assert not record.finished
+    assert not {"versions", "reduced", "ranks"} & set(record.to_json())
+
+
+@pytest.mark.parametrize(
+    "change", [{"finished": 1}, {"accuracy": [[2.0]]}, {"tasks": []}, {"steps": -1}, {"ranks": 0}]
+)
+def test_a_bad_record_is_refused(change):
+    with pytest.raises(Mistake):
+        RunRecord.from_json({**finished().to_json(), **change})
+
+
+def test_numbers_that_come_late_find_their_step():
+    log = StepLog()
+    for task, step in ((1, 1), (1, 3), (2, 1), (2, 3)):
+        log.add(task, step, seconds=float(step))
+    log.fill(2, 1, 0.5, -1.0, 2.0)
+    log.fill(2, 2, 9.0, 9.0, 9.0)  # not logged
+    log.fill(1, 3, 9.0, 9.0, 9.0)  # of a task that is over
+    assert log[2] == Step(2, 1, 0.5, -1.0, 1.0, 2.0)
+    assert [row.loss == row.loss for row in log] == [False, False, True, False]
+
+
+def test_a_log_without_norms_stays_as_it_was():
+    text = "task,step,loss,gradient,seconds\n1,1,0.5,0.25,0.1\n"
+    assert StepLog.from_csv(text).to_csv() == text

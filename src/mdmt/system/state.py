@@ -107,7 +107,7 @@ class StateFolder:
         _crash_point("state written")
         if not keep and _named_by(self.path / PREVIOUS):
             (self.path / PREVIOUS).unlink()
-        self._remove_unused(replaced - used, used)
+        self._remove_unused(replaced, used)
 
     def open(self, name: str = MANIFEST) -> SavedState:
         """Read a manifest; raise a Mistake that names it if it is missing or damaged."""
@@ -170,8 +170,9 @@ class StateFolder:
         other files belong to somebody else and stay.
         """
         for path in sorted(self.path.iterdir()):
-            is_leftover = re.fullmatch(TEMPORARY, path.name) or _is_part(path)
-            if path.name in replaced or (path.name not in used and is_leftover):
+            if path.name in used:  # first, since the check of the content reads the file
+                continue
+            if path.name in replaced or re.fullmatch(TEMPORARY, path.name) or _is_part(path):
                 path.unlink(missing_ok=True)
                 _crash_point("old removed")
 
