@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from decimal import Decimal
 from typing import NamedTuple
@@ -89,8 +90,8 @@ def linear_ticks(low: float, high: float, most: int, *, integers: bool = False) 
     power = math.floor(math.log10((high - low) / most))
     if integers:
         power = max(0, power)
-    steps = [factor * 10.0**exponent for exponent in (power, power + 1) for factor in STEPS]
-    for step in steps:
+    for exponent, factor in itertools.product((power, power + 1), STEPS):
+        step = factor * 10.0**exponent
         if integers and step % 1:
             continue
         first = math.ceil(low / step)
@@ -107,7 +108,7 @@ def log_ticks(low: float, high: float, most: int) -> list[float]:
     ([1.0, 2.0, 5.0, 10.0, 20.0], [1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0])
     """
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    choices = [[factor * 10.0**k for k in decades for factor in (1, 2, 5)]]
+    choices = [[factor * 10.0**k for k, factor in itertools.product(decades, (1, 2, 5))]]
     choices += [[10.0**k for k in decades[::stride]] for stride in range(1, len(decades) + 1)]
     ticks = [[value for value in values if low <= value <= high] for values in choices]
     return next(values for values in ticks if len(values) <= most)

@@ -112,5 +112,5 @@ def group_names(clouds: Clouds) -> list[str]:
     >>> group_names({"joint": {"after task 3": []}, "van": both})
     ['after task 1', 'after task 3']
     """
-    names = {name for groups in clouds.values() for name in groups}
+    names = set().union(*clouds.values())
     return sorted(names, key=lambda name: int(name.split()[-1]))

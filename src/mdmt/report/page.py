@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 from dataclasses import dataclass, replace
 from importlib.resources import files
 
@@ -98,7 +99,7 @@ def render(
     """
     running = running_studies(unusable)
     look = styles([*(figures.study for figures in studies), *running])
-    entries = [entry for figures in studies for entry in figures.study.entries]
+    entries = itertools.chain.from_iterable(figures.study.entries for figures in studies)
     script = _read("page.js")
     if version:
         script += _read("watch.js")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
-from itertools import groupby
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -91,7 +91,7 @@ def distinctions(runs: Sequence[RunFolder]) -> dict[Path, str]:
             group[run.path] = _distinguishing(config)
     words: dict[Path, str] = {}
     for group in groups.values():
-        keys = dict.fromkeys(key for settings in group.values() for key in settings)
+        keys = dict.fromkeys(itertools.chain(*group.values()))
         differing = [
             key for key in keys if len({settings.get(key) for settings in group.values()}) > 1
         ]
@@ -123,7 +123,7 @@ def _distinguishing(config: RunConfig) -> dict[str, str]:
 def list_runs(runs: list[RunSummary], out: str) -> None:
     """Print a table per benchmark, and the progress of each unfinished run."""
     console = screen()
-    for benchmark, group in groupby(runs, key=lambda run: run["benchmark"]):
+    for benchmark, group in itertools.groupby(runs, key=lambda run: run["benchmark"]):
         members = [(_name(run, out), run) for run in group]
         grid = Grid(
             ["label", "run", "state", "A_T %", "secs", "size", "tasks", "finished"],
@@ -242,7 +242,7 @@ def task_table(rows: dict[str, list[float | None]], digits: int, width: int) -> 
             name: ["" if value is None else f"{value:.{places}f}" for value in row]
             for name, row in rows.items()
         }
-        widest = max([margin, *(len(cell) for line in cells.values() for cell in line)])
+        widest = max([margin, *map(len, itertools.chain(*cells.values()))])
         room = max(1, (width - margin - 2) // (widest + gap))
         if room >= tasks:
             break

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 import mdmt.metrics as metrics
 import mdmt.runs.rows as comparison
 from mdmt.metrics import Metric
@@ -244,7 +246,7 @@ def chart_rows(chart: Chart) -> tuple[list[str], list[list[str]]]:
             ]
             for point in chart.series
         ]
-    xs = sorted({float(x) for line in chart.series for x in line.x})
+    xs = np.unique(np.concatenate([line.x for line in chart.series])).tolist()
     rows = []
     for line in chart.series:
         places = {float(x): place for place, x in enumerate(line.x)}
@@ -273,14 +275,13 @@ def commands(study: Study) -> list[str]:
         config = entry.runs[0].config
         seeds = tuple(run.config.seed for run in entry.runs)
         labels.setdefault((seeds, _flags(config)), []).append(config.label)
-    return [
-        shlex.join([
-            "mdmt", "compare", study.benchmark, "--methods", ",".join(names), "--seed", str(first),
-            "--seeds", str(number), *flags,
-        ])
-        for (seeds, flags), names in labels.items()
-        for first, number in spans(list(seeds))
-    ]  # fmt: skip
+    lines = []
+    for (seeds, flags), names in labels.items():
+        command = ["mdmt", "compare", study.benchmark, "--methods", ",".join(names)]
+        for first, number in spans(list(seeds)):
+            seed_flags = ["--seed", str(first), "--seeds", str(number)]
+            lines.append(shlex.join([*command, *seed_flags, *flags]))
+    return lines
 
 
 def _flags(config: RunConfig) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -110,7 +111,7 @@ class Study:
 
     @property
     def runs(self) -> list[Run]:
-        return [run for entry in self.entries for run in entry.runs]
+        return list(itertools.chain.from_iterable(entry.runs for entry in self.entries))
 
     @property
     def rows(self) -> list[Row]:

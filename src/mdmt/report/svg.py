@@ -111,7 +111,7 @@ def _finite(series: Series) -> Series:
 
 def _axes(chart: Chart, finite: list[Series]) -> tuple[Axis, Axis]:
     xs = np.concatenate([series.x for series in finite])
-    ys = np.concatenate([part for one in finite for part in (one.low, one.y, one.high)])
+    ys = np.concatenate([np.concatenate([one.low, one.y, one.high]) for one in finite])
     y = Axis(*padded_range(ys), BOTTOM, TOP)
     left = max(LEFT, _beside(y.labels(y.ticks())) + TITLE_HEIGHT)
     return Axis(*padded_range(xs, log=chart.log_x), left, RIGHT, chart.log_x), y

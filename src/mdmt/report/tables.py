@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -28,7 +29,7 @@ def reduction(reduced: Mapping[str, object], *, own_data: bool = False) -> str:
 
 def setup(rows: list[Row]) -> str:
     """How the user's own data were learned: settings of all rows, and the memory's contents."""
-    parts = dict.fromkeys(part for row in rows for part in row.setup)
+    parts = dict.fromkeys(itertools.chain.from_iterable(row.setup for row in rows))
     shared = [part for part in parts if all(part in row.setup for row in rows)]
     kept = [part for part in parts if part.endswith(" kept") and part not in shared]
     return ", ".join([*shared, *kept[:1]])
@@ -74,16 +75,19 @@ def published_text(metric: Metric, row: Row) -> str:
 
 def footnotes(rows: list[Row]) -> list[str]:
     """Notes on the published values of these rows."""
-    values = [row.published or {} for row in rows]
-    cells = [value.get(metric.name) or {} for value in values for metric in metrics.METRICS]
-    lines = [NOTEBOOK] if any(cell.get("source") == "notebook" for cell in cells) else []
-    for row, value in zip(rows, values, strict=True):
-        if "note" in value:
-            lines.append(f"{NOTE_MARK} {row.label}: {value['note']}")
+    lines = [NOTEBOOK] if any(map(_has_notebook_value, rows)) else []
+    for row in rows:
+        if row.published and "note" in row.published:
+            lines.append(f"{NOTE_MARK} {row.label}: {row.published['note']}")
     newer = dict.fromkeys(row.method for row in rows if row.method in NEWER)
     if newer:
         lines.append(f"newer than the paper: {', '.join(newer)}")
     return lines
+
+
+def _has_notebook_value(row: Row) -> bool:
+    cells = [(row.published or {}).get(metric.name) or {} for metric in metrics.METRICS]
+    return any(cell.get("source") == "notebook" for cell in cells)
 
 
 def main_grid(rows: list[Row]) -> Grid:
@@ -120,7 +124,7 @@ def difference_grid(rows: list[Row]) -> Grid:
 
 def captions(rows: list[Row]) -> list[str]:
     """The lines above the table: the benchmark, the seeds, and how the runs are reduced."""
-    seeds = sorted({seed for row in rows for seed in row.seeds})
+    seeds = sorted(set().union(*(row.seeds for row in rows)))
     runs = f"seed {seeds[0]}"
     if len(seeds) > 1:
         runs = f"{count('seed', len(seeds))} from {seeds[0]}, mean ± population std"
@@ -147,7 +151,8 @@ def blocks(rows: list[Row]) -> list[Block]:
     above = [*captions(rows), *([f"all with {', '.join(shared)}"] if shared else [])]
     rows = [replace(row, label=label) for row, label in zip(rows, labels, strict=True)]
     grid = main_grid(rows)
-    notes = [BOLD] if any(isinstance(cell, Strong) for line in grid.rows for cell in line) else []
+    has_bold = any(isinstance(cell, Strong) for cell in itertools.chain(*grid.rows))
+    notes = [BOLD] if has_bold else []
     tables = [Block(above, grid, [*notes, *footnotes(rows)])]
     against = [row.differences.against for row in rows if row.differences is not None]
     if against:

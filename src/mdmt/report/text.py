@@ -144,7 +144,7 @@ def rich_table(grid: Grid, width: int) -> Any:
         rows = [[label, *map(_stacked, cells)] for label, *cells in rows]
     widths = [space + gap for space in _widths(columns, rows)]
     names = [columns[0], *(row[0] for row in rows)]
-    shortest = max(len(line) for name in names for line in fold(name, 1)) + gap
+    shortest = max(max(map(len, fold(name, 1))) for name in names) + gap
     tables = []
     start = 1
     while start < len(columns):
@@ -176,9 +176,9 @@ def _rich_part(columns: list[str], rows: list[list[str]], gap: int) -> Any:
 
 
 def _widths(columns: list[str], rows: list[list[str]]) -> list[int]:
+    """The width of each column: that of the longest line of any of its cells."""
     return [
-        max(len(line) for cell in column for line in cell.split("\n"))
-        for column in zip(columns, *rows, strict=True)
+        max(map(len, "\n".join(cells).split("\n"))) for cells in zip(columns, *rows, strict=True)
     ]
 
 
