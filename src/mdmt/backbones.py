@@ -8,18 +8,17 @@ Weights are drawn from the learner's seed unless `draw` or `load_state_dict` was
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-import mdmt.network.parts as divided
+import mdmt.network.parts as parts
 from mdmt.errors import Mistake
 
 NormStart = Literal["fast", "zero"]
-_through_relu = torch.ops.aten.threshold_backward.default
 
 
 class Backbone(nn.Module):
@@ -106,46 +105,6 @@ class MLP(Backbone):
         tape += [inputs, hidden, features]
         return features
 
-    def pull_back(
-        self,
-        tape: Sequence[Tensor],
-        gradient: Tensor,
-        sizes: Sequence[int],
-        into: Sequence[Sequence[Tensor | None]],
-    ) -> list[list[Tensor]]:
-        """From the gradient of a loss in the features to that in the weights and biases, layer by
-        layer.
-
-        The samples come in groups of these sizes; each group's gradient is written where `into`
-        says, or somewhere new. By hand, since autograd's own way takes twice the time of the
-        products for a mini-batch of ten.
-        """
-        inputs, hidden, features = tape
-        after = _through_relu(gradient, features, 0)
-        before = _through_relu(torch.mm(after, self.layers[2].weight), hidden, 0)  # type: ignore[arg-type]
-        columns: list[Sequence[Tensor]] = [(x,) for x in (inputs, hidden, before, after)]
-        if len(sizes) > 1:
-            columns = [x.split(sizes) for x in (inputs, hidden, before, after)]
-        return [
-            [
-                torch.mm(of_h.T, x, out=w1), torch.sum(of_h, 0, out=b1),
-                torch.mm(of_f.T, h, out=w2), torch.sum(of_f, 0, out=b2),
-            ]
-            for (w1, b1, w2, b2), x, h, of_h, of_f in zip(into, *columns, strict=True)
-        ]  # fmt: skip
-
-    def descend(self, tape: Sequence[Tensor], gradient: Tensor, length: float) -> None:
-        """A step of this length for a single sample: its gradient is a product of two vectors, and
-        never written out.
-        """
-        inputs, hidden, features = tape
-        first, _, second, _ = self.layers
-        after = _through_relu(gradient, features, 0)
-        before = _through_relu(torch.mm(after, second.weight), hidden, 0)  # type: ignore[arg-type]
-        for layer, x, of_y in ((first, inputs, before), (second, hidden, after)):
-            layer.weight.addr_(of_y[0], x[0], alpha=-length)  # type: ignore[operator]
-            layer.bias.sub_(of_y[0], alpha=length)  # type: ignore[operator]
-
 
 class Conv(nn.Module):
     """A convolution without bias, padded as needed so that stride s divides the size by s, more at
@@ -217,8 +176,8 @@ class BatchNorm(nn.Module):
             return functional.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
-        if divided.is_passing():
-            out, mean, variance = divided.normalise(x, self.weight, self.bias, self.eps)
+        if parts.is_passing():
+            out, mean, variance = parts.normalise(x, self.weight, self.bias, self.eps)
         else:
             out, mean, inverse = torch.native_batch_norm(
                 x, self.weight, self.bias, None, None, True, 0.0, self.eps
@@ -351,3 +310,8 @@ def make(spec: dict[str, Any]) -> Backbone:
         raise Mistake(f"backbone {spec['name']!r} is not one of {', '.join(MAKERS)}")
     start = {} if spec["name"] == "mlp" else {"norm_start": "zero"}
     return MAKERS[spec["name"]](**{**start, **spec["arguments"]})
+
+
+def spec_of(backbone: nn.Module) -> dict[str, Any] | None:
+    """The name and arguments of one of our networks; None for any other, also for a subclass."""
+    return backbone.spec if type(backbone) in (MLP, ResNet) else None  # type: ignore[return-value]

@@ -298,13 +298,13 @@ def _start_alike(grown: Learner, roomy: Learner) -> None:
 
     def keep_rows() -> None:
         heads.append(grown.model.head.detach().clone())
-        outputs.append(grown.model.outputs)
+        outputs.append(grown.heads.outputs)
         begin_grown()
 
     def take_rows() -> None:
         new = slice(known[0], int((roomy.model.head_of_class >= 0).sum()))
         roomy.model.head.data[new] = heads.pop(0)[new]
-        roomy.model.outputs = outputs.pop(0)
+        roomy.heads.outputs = outputs.pop(0)
         known[0] = new.stop
         begin_roomy()
 

@@ -2,89 +2,86 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import mdmt.backbones as backbones
 import mdmt.inputs.augment as augmentation
+import mdmt.learning.arguments as arguments
 import mdmt.learning.checkpoints as checkpoints
-import mdmt.memory as memories
 import mdmt.ranks as ranks
 from mdmt.errors import Mistake
-from mdmt.learning.arguments import (
-    backbone_of,
-    device_of,
-    memory_of,
-    method_of,
-    precision_of,
-    stream_of,
-    task_of,
-    whole_number,
-)
 from mdmt.learning.checkpoints import Checkpoints
-from mdmt.learning.order import indices, needs_two, refuse_single_examples, steps_in_epoch
+from mdmt.learning.order import Order, steps_in_epoch
 from mdmt.learning.progress import step_bar
-from mdmt.learning.randomness import Randomness
+from mdmt.learning.randomness import Purpose, Randomness, generator
+from mdmt.learning.reader import Reader
 from mdmt.learning.recorder import Recorder
 from mdmt.memory import Memory
-from mdmt.methods import METHODS
 from mdmt.methods.base import Method
+from mdmt.network.batch_norm import min_batch, refuse_single_examples
+from mdmt.network.by_hand import gradients_for
+from mdmt.network.gradients import Gradients
 from mdmt.network.heads import Heads, LearnedTask
-from mdmt.network.model import Model, Normalisation, Optimiser, count_features
-from mdmt.network.predictor import Predictor
+from mdmt.network.model import Model, Normalisation, count_features
+from mdmt.network.optimiser import Optimiser
+from mdmt.network.predictor import Prediction, Predictor
 from mdmt.runs.config import MAX_SEED
 from mdmt.runs.record import Record
 from mdmt.tasks import Batch, HeadKind, Stream, Task
 from mdmt.words import call_text, count
 
 OnStep = Callable[["Learner"], None]
+Accuracies = tuple[float, float]  # with the task given, and with all seen heads competing
 
 
-class Learner(Predictor):
+class Learner:
     """A network that learns task after task.
 
     backbone
         any `torch.nn.Module` that maps inputs to feature vectors, such as `mdmt.backbones.mlp(784)`
     method
-        how it learns: `mdmt.ER(reference_batch=64)`, a class or a name ("er") with its usual
+        how it learns: `mdmt.ER(reference_batch=64)`, or a class or name ("er") with its default
         settings; None: MDMT-R
     memory
-        what is kept of earlier tasks, where the method uses it: `mdmt.memory.Ring(per_class=25)`
-        (None: this one), `Reservoir(size)`, `AtTaskEnd(per_class)`
+        the examples kept of earlier tasks: `mdmt.memory.Ring(per_class=25)` (the default),
+        `Reservoir(size)`, `AtTaskEnd(per_class)`
     lr, batch, epochs
         learning rate, examples in a mini-batch, passes over each task
     optimiser, optimiser_arguments
-        a class of `torch.optim` by its name, and what it takes besides the learning rate
+        the name of a class of `torch.optim`, and its arguments besides the learning rate
     heads
         "per-task": each task has its own classes; "shared": one head, where equal labels are one
         class
     outputs
-        classes in all tasks, where it is known; the head grows by itself
+        the number of classes of all tasks, if known; the head grows by itself
     scale, mean
-        done to every input: x * scale - mean; None: pixels (uint8) are divided by 255, floats stay
+        applied to every input: x * scale - mean; None: pixels (uint8) are divided by 255, floats
+        stay
     per_class
-        accuracy is the mean of the classes' accuracies
+        whether accuracy is the mean of the classes' accuracies
     augment
         "crop-flip" shifts and mirrors images at random, anew each time
     seed
-        decides the first weights, the order of examples and what the memory draws: same seed, same
+        decides the first weights, the order of examples and the memory's draws: same seed, same
         bits
     device
-        where it computes: "cpu", "cuda", "cuda:1", "mps", "xpu"; "auto" takes an accelerator where
-        there is one
+        "cpu", "cuda", "cuda:1", "mps", "xpu"; "auto" is an accelerator if there is one
     precision
-        "fp32", or "bf16": products of matrices in bfloat16; weights, losses and updates stay
-        float32
+        "fp32", or "bf16": matrix products in bfloat16; weights, losses and updates stay float32
 
-    `run` takes heads, outputs, scale, mean and per_class from its stream where they were not given.
+    Backbone, method and memory belong to one learner: another one refuses them. `run` takes heads,
+    outputs, scale, mean and per_class from its stream unless they were given.
     """
 
     def __init__(
@@ -102,36 +99,42 @@ class Learner(Predictor):
         outputs: int = 0,
         scale: float | None = None,
         mean: Tensor | None = None,
-        per_class: bool = False,
+        per_class: bool | None = None,
         augment: str = "none",
         seed: int = 1234,
         device: str = "cpu",
         precision: str = "fp32",
     ) -> None:
-        self.backbone = backbone_of(backbone)
-        self.method = method_of(method)
-        self.memory = memory_of(memory)
-        self.seed = whole_number("seed", seed, least=0, most=MAX_SEED)
-        self.device = device_of(device)
-        self.precision = precision_of(precision, self.device)
-        self.memory.seed(seed)
-        self.memory.device = self.device
-        self.augment = self.memory.augment = augmentation.check(augment)
+        self.backbone = arguments.backbone_of(backbone)
+        self.method = arguments.method_of(method)
+        self.memory = arguments.memory_of(memory)
+        self.seed = arguments.whole_number("seed", seed, least=0, most=MAX_SEED)
+        self.device = arguments.device_of(device)
+        self.precision = arguments.precision_of(precision, self.device)
+        self.augment = augmentation.check(augment)
         self.optimiser = Optimiser(optimiser, lr, optimiser_arguments)
-        self.batch = whole_number("batch", batch)
-        self.epochs = whole_number("epochs", epochs)
+        self.batch = arguments.whole_number("batch", batch)
+        self.epochs = arguments.whole_number("epochs", epochs)
         self.heads = Heads(heads, outputs, self.device)
         self.normalisation = Normalisation(scale, mean)
-        self.recorder = Recorder(self.heads, stop=self._stop, batch=self.batch, per_class=per_class)
-        self.network: Model | None = None  # takes shape with the first task
-        self.needs_two = False  # whether a mini-batch of one example is too small for the network
+        self.per_class = per_class
+        self.reader = Reader(self.heads, self.device)
+        self.recorder = Recorder(
+            self.reader, stop=self._stop, batch=self.batch, per_class=bool(per_class)
+        )
+        self.randomness = Randomness(seed, self.device)  # for a user's dropout
+        self.network: Model | None = None  # built for the first task
+        self.gradients: Gradients  # likewise
+        self.min_batch = 1  # the smallest mini-batch that the network can train on
         self.task: Task | None = None  # the task being learned
         self.task_name: str | None = None  # its name, also after an interruption
-        self.again = False  # whether it was learned before, and more data came
+        self.is_more_data = False  # whether it is more data of a task learned before
         self.step_in_task = 0  # steps of that task that are over
-        self.losses: list[Tensor] = []  # of this step, not yet checked
-        self.last_checkpoint = ""  # its place and folder, in words
-        self.randomness = Randomness(seed, self.device)  # what a user's dropout reads
+        self.last_checkpoint = ""  # its position and folder, in words
+        arguments.own(self, backbone=self.backbone, method=self.method, memory=self.memory)
+        self.memory.generator = generator(seed, Purpose.MEMORY)
+        self.memory.device = self.device
+        self.memory.augment = self.augment
 
     # Learning.
 
@@ -147,65 +150,64 @@ class Learner(Predictor):
     ) -> None:
         """Learn one task, then evaluate (Algorithm 1, Train).
 
-        With `more` the task is one that was learned, and these are more data of its classes.
-        Interrupted, it goes on with the same task where it stopped. `on_step` is called after every
-        step. With a `checkpoint` folder the state is written there now and then: after a crash,
-        `Learner.load` it and learn on. A learner that was loaded has no test examples: `earlier`
-        hands those of the tasks it knows back to it. `progress` shows on stderr how far it is. A
-        task may be given as (name, x, y) or (name, x, y, (x, y) to test on).
+        With `more`, the task is one that was learned, and these are more data of its classes. After
+        an interruption, call it with the same task: it goes on where it stopped. `on_step` is
+        called after every step. With a `checkpoint` folder the state is written there now and then;
+        after a crash, `Learner.load` it and learn on. A loaded learner has no test examples: pass
+        those of the tasks it knows as `earlier`. `progress` shows a bar on stderr. A task may be
+        given as (name, x, y), or as (name, x, y, (x, y)) with a pair to test on.
         """
-        task = task_of(task)
-        if progress and ranks.rank() == 0:
-            with step_bar(task.name) as show:
-                self.learn(
-                    task,
-                    more=more,
-                    earlier=earlier,
-                    on_step=_both(show, on_step),
-                    checkpoint=checkpoint,
-                )
-            return
+        task = arguments.task_of(task)
         folder = Checkpoints(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
-        if more or (self.again and task.name == self.task_name):
-            task = self.heads.known_classes(task)
+        if more or (self.is_more_data and task.name == self.task_name):
+            task = self.heads.match_classes(task)
         self._open(task, earlier, more)
-        self._tell_memory(task)
-        last = self.steps_of(task)
-        with self._learning(task):
-            for batch in self._batches(task):
-                self.recorder.before_step(task, self.step_in_task, self.model)
-                self.step(batch)
-                self.step_in_task += 1
-                self.recorder.after_step(self.step_in_task, last)
-                if folder is not None:
-                    folder.after_step(self, self.record.steps)
-                if on_step is not None:
-                    on_step(self)
-            self.recorder.before_step(task, self.step_in_task, self.model)
-            self._close(task)
+        self._announce(task)
+        with step_bar(task.name, shown=progress and ranks.rank() == 0) as show:
+            self._learn(task, folder, (show, on_step))
         self.recorder.after_task(self.model, self.memory, self.method.buffer_bytes)
         ranks.check_equal("weights", self.record.weights_sha256)
         if folder is not None:
             folder.write(self)
 
+    def _learn(
+        self, task: Task, folder: Checkpoints | None, observers: Iterable[OnStep | None]
+    ) -> None:
+        """Learn the mini-batches of a task that are left, then let method and memory close it."""
+        last = self.steps_of(task)
+        order = Order(
+            self.seed, self.current, task.size, self.batch, self.min_batch, self.is_more_data
+        )
+        steps = range(self.step_in_task, last)
+        with self._learning(task) as model:
+            for batch in self.reader.batches(task, order, steps):
+                self.recorder.before_step(task, self.step_in_task, model)
+                self.step(batch)
+                self.step_in_task += 1
+                self.recorder.after_step(self.step_in_task, last)
+                if folder is not None:
+                    folder.after_step(self, self.record.steps)
+                for observe in observers:
+                    if observe is not None:
+                        observe(self)
+            self.recorder.before_step(task, self.step_in_task, model)
+            self._close(task)
+
     def step(self, batch: Batch) -> None:
-        """One step of Algorithm 1: learn the mini-batch, augmented where that is asked for, then
-        show it to the memory.
-        """
-        self.losses = []
-        with self.recorder.clock(), self.model.lock:
-            seen = self._augmented(batch)
+        """One step of Algorithm 1: learn the mini-batch, then show it to the memory."""
+        assert self.network is not None
+        self.gradients.losses.clear()
+        with self.recorder.clock(), self.network.lock:
+            seen = batch if self.augment == "none" else self._augmented(batch)
             self.method.step(seen)
             if self.method.uses_memory and self.memory.observes:
                 self.memory.observe(batch, self.with_features)
             self.method.after_step(seen)
 
     def apply(self, gradient: Tensor) -> None:
-        """One step of the optimiser against a gradient; what is not finite stops it (see
-        `Recorder`).
-        """
-        self.recorder.check_update(self.step_in_task, self.losses, gradient)
-        self.losses = []
+        """One step of the optimiser; losses or gradients that are not finite stop the learning."""
+        self.recorder.check_update(self.step_in_task, self.gradients.losses, gradient)
+        self.gradients.losses.clear()
         self.optimiser.step(gradient)
 
     def run(
@@ -215,21 +217,19 @@ class Learner(Predictor):
         on_step: OnStep | None = None,
         checkpoint: str | Path | Checkpoints | None = None,
     ) -> Record:
-        """Learn every task of a stream, or list, that was not learned yet, and give the record."""
-        stream = self.method.arrange(stream_of(stream, self.heads.kind))
+        """Learn every task of a stream, or list, that was not learned yet; returns the record."""
+        stream = self.method.arrange(arguments.stream_of(stream, self.heads.kind))
         if self.network is None:
             self._follow(stream)
         learned = set(self.heads.names) - {self.task_name}
         parts = [part for task in stream for part in task.parts]
-        self.recorder.add_eval_tasks(
-            part for part in parts if stream.evaluate == "all" or part.name in learned
-        )
+        tested = [part for part in parts if stream.evaluate == "all" or part.name in learned]
+        self.recorder.add_eval_tasks(tested)
         self.recorder.begin_stream(len({*self.heads.names, *(part.name for part in parts)}))
         try:
             for task in stream:
-                if task.name == self.task_name or not learned.issuperset(
-                    part.name for part in task.parts
-                ):
+                names = {part.name for part in task.parts}
+                if task.name == self.task_name or not names <= learned:
                     self.learn(task, on_step=on_step, checkpoint=checkpoint)
         finally:
             self.recorder.end_stream()
@@ -241,22 +241,40 @@ class Learner(Predictor):
         name = getattr(self.backbone, "spec", {"name": type(self.backbone).__name__})["name"]
         size = {key: value for key, value in self.memory.spec.items() if key != "policy"}
         parts = [
-            name, call_text(self.method, self.method.arguments), call_text(self.memory, size),
-            f"lr={self.optimiser.lr}", f"batch={self.batch}", f"epochs={self.epochs}",
-        ]  # fmt: skip
-        tasks = ", ".join(
-            f"{task.name!r} ({count('class', len(task.classes), 'classes')})" for task in self.tasks
+            name,
+            call_text(self.method, self.method.arguments),
+            call_text(self.memory, size),
+            f"lr={self.optimiser.lr}",
+            f"batch={self.batch}",
+            f"epochs={self.epochs}",
+        ]
+        classes = [count("class", len(task.classes), "classes") for task in self.tasks]
+        names = [
+            f"{task.name!r} ({number})" for task, number in zip(self.tasks, classes, strict=True)
+        ]
+        learned = f"learned {', '.join(names)}; {count('step', self.record.steps)}"
+        return f"Learner({', '.join(parts)}): {learned if names else 'nothing learned yet'}"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Learner:
+        """An independent learner with the same state; test examples are shared, not copied."""
+        settings = {**self._settings(), "mean": self.normalisation.mean, "device": str(self.device)}
+        method = type(self.method)(**self.method.arguments)
+        twin = type(self)(
+            copy.deepcopy(self.backbone, memo),
+            method,
+            memory=copy.deepcopy(self.memory, memo),
+            **settings,
         )
-        learned = (
-            f"learned {tasks}; {count('step', self.record.steps)}"
-            if tasks
-            else "nothing learned yet"
-        )
-        return f"Learner({', '.join(parts)}): {learned}"
+        if self.network is not None:
+            states = {name: part.state() for name, part in self.parts().items()}
+            own = (self.state()[0], {**self.state()[1], **states["model"][1]})
+            twin._restore(copy.deepcopy({"learner": own, **states}, memo))
+        twin.recorder.eval_tasks = dict(self.recorder.eval_tasks)
+        return twin
 
     @property
     def record(self) -> Record:
-        """What was measured."""
+        """The measurements so far."""
         return self.recorder.record
 
     @property
@@ -267,108 +285,121 @@ class Learner(Predictor):
     @property
     def current(self) -> int:
         """The number of the task being learned, or of the last one; from 0."""
-        if self.again and self.task_name is not None:
+        if self.is_more_data and self.task_name is not None:
             return self.heads.number(self.task_name)
         return len(self.heads.tasks) - 1
 
     @property
     def model(self) -> Model:
-        """The network; it takes shape with the first task."""
+        """The network, which is built for the first task."""
         if self.network is None:
             raise Mistake("this learner has not learned anything yet: call learn(task) first")
         return self.network
 
     @property
-    def place(self) -> str:
-        """The task and step it has reached, in words."""
+    def position_text(self) -> str:
+        """The current task and step, in words."""
         return f"task {self.heads.names[self.current]!r}, step {self.step_in_task}"
 
     @property
-    def plain_step(self) -> float | None:
-        """The length of a step, where the optimiser goes straight against the gradient; else
-        None.
-        """
-        return self.optimiser.lr if self.optimiser.engine is None else None
-
-    @property
     def share_of_task(self) -> float:
-        """How much of the task being learned is over."""
+        """The share of the current task that is over."""
         return 0.0 if self.task is None else self.step_in_task / self.steps_of(self.task)
 
     def steps_of(self, task: Task) -> int:
-        """How many steps a task takes."""
-        return self.epochs * self._steps_in_epoch(task)
+        """The number of steps that a task takes."""
+        return self.epochs * steps_in_epoch(task.size, self.batch, min_batch=self.min_batch)
 
-    def _steps_in_epoch(self, task: Task) -> int:
-        return steps_in_epoch(task.size, self.batch, needs_two=self.needs_two)
+    # Answers.
 
-    # Evaluation.
+    @property
+    def predictor(self) -> Predictor:
+        """What answers for this learner."""
+        scale = getattr(self.method, "scale", 1.0) if self.model.cosine else 1.0
+        return Predictor(self.model, scale=scale)
 
-    def evaluate(self, task: Task) -> tuple[float, float] | None:
-        """Accuracy on a task's test examples with the task given, and with all seen heads
-        competing.
+    def predict(self, x: Any, task: str | None = None) -> list[Hashable]:
+        """The class of each input, among those of a task, or of all tasks if none is given."""
+        return self.predictor.predict(x, task)
+
+    def predict_proba(self, x: Any, task: str | None = None) -> NDArray[np.float32]:
+        """The probability of each class for each input, a column for each of `classes(task)`.
+
+        It is a softmax over the scores: an order of confidence, not a calibrated frequency.
         """
+        return self.predictor.predict_proba(x, task)
+
+    def predict_with_task(self, x: Any, task: str | None = None) -> list[Prediction]:
+        """The class of each input, with its task and its probability."""
+        return self.predictor.predict_with_task(x, task)
+
+    def classes(self, task: str | None = None) -> list[tuple[str | None, Hashable]]:
+        """The (task, class) pairs that compete; the task is None if several tasks share the
+        class.
+        """
+        return self.predictor.classes(task)
+
+    def features(self, x: Any) -> Tensor:
+        """The feature vector of each input."""
+        return self.predictor.features(x)
+
+    def evaluate(
+        self, task: Task | str | None = None
+    ) -> Accuracies | dict[str, Accuracies | None] | None:
+        """Accuracy on test examples, with the task given and with all seen heads competing.
+
+        A task may be given by its name if its test examples are known. Without one, the answer has
+        every such task by its name. The accuracy is None if a task has no test examples.
+        """
+        if task is None:
+            tests = self.recorder.eval_tasks
+            return {name: self.recorder.accuracies(one, self.model) for name, one in tests.items()}
+        if isinstance(task, str):
+            return self.recorder.accuracies(self._eval_task(task), self.model)
+        if task.test is not None and len(task.test):
+            example = task.inputs("test", torch.arange(1))
+            self.model.check_inputs(f"task {task.name!r}", example)
         return self.recorder.accuracies(task, self.model)
+
+    def _eval_task(self, name: str) -> Task:
+        self.heads.number(name)
+        if name not in self.recorder.eval_tasks:
+            raise Mistake(
+                f"the test examples of task {name!r} are not known: pass the task itself, or hand"
+                " them over with learn(..., earlier=[task])"
+            )
+        return self.recorder.eval_tasks[name]
 
     # Reading examples.
 
     def read(self, task: Task, index: Tensor) -> Batch:
-        """Some of a task's training examples as a batch; in a pool, indices run through its tasks
-        in order.
-        """
-        return self.heads.batch(task, index)
+        """Some training examples of a task; in a pool, indices run through its tasks in order."""
+        return self.reader.batch(task, index)
 
     def sample_of_task(self, count: int) -> Tensor:
-        """Indices of some training examples of the current task, the same ones whenever it is
-        asked.
-        """
+        """Indices of some training examples of the current task, always the same ones."""
         assert self.task is not None
-        total = len(self.task.train)
-        picked = np.random.default_rng([self.seed, 3, self.current]).permutation(total)[:count]
-        return torch.from_numpy(picked)
+        order = generator(self.seed, Purpose.SAMPLE, self.current).permutation(self.task.size)
+        return torch.from_numpy(order[:count])
 
     def with_features(self, batch: Batch) -> Batch:
-        """The batch with its representations F, when the method wants them stored."""
+        """The batch with its representations F, if the method stores them."""
         if not self.method.stores_features:
             return batch
         with torch.no_grad():
             return dataclasses.replace(batch, features=self.method.represent(batch))
 
-    def _batches(self, task: Task) -> Iterator[Batch]:
-        """The mini-batches that are left, in an order that depends on seed, task and epoch
-        alone.
-        """
-        of_epoch = -1
-        order = torch.empty(0, dtype=torch.int64)
-        steps = self._steps_in_epoch(task)
-        last = self.epochs * steps
-        while self.step_in_task < last:
-            epoch, position = divmod(self.step_in_task, steps)
-            if epoch != of_epoch:
-                purpose = 6 if self.again else 1
-                generator = np.random.default_rng([self.seed, purpose, self.current, epoch])
-                order = torch.from_numpy(generator.permutation(task.size))
-                of_epoch = epoch
-            yield self.read(task, indices(order, position, self.batch, steps))
-
     def _augmented(self, batch: Batch) -> Batch:
-        """The batch with its images shifted and mirrored, by draws that depend on seed, task and
-        step alone.
-        """
-        if self.augment == "none":
-            return batch
-        purpose = 7 if self.again else 5
-        generator = np.random.default_rng([self.seed, purpose, self.current, self.step_in_task])
-        return dataclasses.replace(
-            batch, inputs=augmentation.augment(self.augment, batch.inputs, generator)
-        )
+        """Shift and mirror images by draws that depend on seed, task and step alone."""
+        purpose = Purpose.AUGMENT_MORE if self.is_more_data else Purpose.AUGMENT
+        draws = generator(self.seed, purpose, self.current, self.step_in_task)
+        inputs = augmentation.augment(self.augment, batch.inputs, draws)
+        return dataclasses.replace(batch, inputs=inputs)
 
     # Saving.
 
     def save(self, folder: str | Path) -> None:
-        """Save everything: weights, statistics, method, memory, record and position; whole or not
-        at all.
-        """
+        """Save weights, statistics, method, memory, record and position, whole or not at all."""
         self.recorder.read_pending()
         checkpoints.save(self, folder)
 
@@ -379,46 +410,36 @@ class Learner(Predictor):
         *,
         backbone: nn.Module | None = None,
         method: Method | None = None,
+        memory: Memory | None = None,
         device: str = "cpu",
         precision: str | None = None,
         warn: Callable[[str], None] | None = None,
     ) -> Learner:
-        """Load what `save` or a checkpoint saved. A backbone or method that is not one of mdmt's
-        own has to be given.
+        """Load what `save` or a checkpoint wrote.
 
-        It may go to another device than it was saved from, and to another `precision`; None: the
-        one it had. `warn` is called with a line when the last checkpoint is damaged and the one
-        before is used.
+        Pass a backbone, method or memory whose class is not one of mdmt's. The learner may go to
+        another device, and to another `precision` than it had (None: the same). `warn` is called
+        with a line if the last checkpoint is damaged and the one before it is used.
         """
         states = ranks.first(lambda: checkpoints.read(folder, warn))
-        about, name = states["learner"][1], states["method"][1]["name"]
-        for what, given, own in (
-            ("backbone", backbone, about["backbone"] is None),
-            ("method", method, name not in METHODS),
-        ):
-            if own and given is None:
-                raise Mistake(
-                    f"{folder} was saved with a {what} of your own: Learner.load({str(folder)!r},"
-                    f" {what}=...)"
-                )
-        # A setting of 0.1.0.
+        about = states["learner"][1]
         settings = {name: value for name, value in about["learner"].items() if name != "compile"}
         if precision is not None:
             settings["precision"] = precision
         learner = cls(
-            backbones.make(about["backbone"]) if backbone is None else backbone,
-            METHODS[name](**states["method"][1]["arguments"]) if method is None else method,
-            memory=memories.make({k: v for k, v in about["memory"].items() if k != "state"}),
+            arguments.saved_backbone(folder, about, backbone),
+            arguments.saved_method(folder, states["method"][1], method),
+            memory=arguments.saved_memory(folder, about["memory"], memory),
             mean=states["learner"][0].get("mean"),
             device=device,
             **settings,
         )
         learner._restore(states)
-        learner.last_checkpoint = f"that of {learner.place}, in {folder}"
+        learner.last_checkpoint = f"that of {learner.position_text}, in {folder}"
         return learner
 
     def parts(self) -> Mapping[str, checkpoints.Part]:
-        """Whoever has state besides the learner: a checkpoint asks each of them for it."""
+        """The parts that have state of their own; a checkpoint asks each of them."""
         return {
             "model": self.model,
             "heads": self.heads,
@@ -429,102 +450,103 @@ class Learner(Predictor):
         }
 
     def state(self) -> checkpoints.State:
-        """What is the learner's own, its parts aside: settings, position, random state."""
+        """The learner's own state: settings, position, random state."""
         tensors = self.randomness.state()
         if self.normalisation.mean is not None:
             tensors = {**tensors, "mean": self.normalisation.mean}
-        settings = {
+        about: dict[str, Any] = {"backbone": backbones.spec_of(self.backbone)}
+        if about["backbone"] is None:
+            about["backbone_class"] = arguments.class_path(self.backbone)
+        about |= {
+            "learner": self._settings(),
+            "open": self.task_name,
+            "more": self.is_more_data,
+            "done": self.step_in_task,
+        }
+        return tensors, about
+
+    def _settings(self) -> dict[str, Any]:
+        """The arguments to make this learner again, besides its parts."""
+        return {
             "lr": self.optimiser.lr,
             "batch": self.batch,
             "epochs": self.epochs,
             "optimiser": self.optimiser.name,
             "optimiser_arguments": self.optimiser.arguments,
             "heads": self.heads.kind,
-            "outputs": self.heads.outputs,
+            "outputs": self.heads.declared,
             "scale": self.normalisation.scale,
             "per_class": self.recorder.per_class,
             "augment": self.augment,
             "seed": self.seed,
             "precision": self.precision,
         }
-        return tensors, {
-            "backbone": getattr(self.backbone, "spec", None),
-            "learner": settings,
-            "open": self.task_name,
-            "more": self.again,
-            "done": self.step_in_task,
-        }
 
     def _restore(self, states: Mapping[str, checkpoints.State]) -> None:
         """Put a fresh learner where the saved one was."""
         tensors, about = states["learner"]
         shape, kind = about["input"]
-        example = torch.empty(
-            1, *shape, dtype=getattr(torch, kind.removeprefix("torch.")), device=self.device
-        )
+        dtype = getattr(torch, kind.removeprefix("torch."))
+        example = torch.empty(1, *shape, dtype=dtype, device=self.device)
         self._build(example, 1, channels_last=about["channels_last"])
         for name, part in self.parts().items():
             part.load_state(*states[name])
         self.randomness.load_state(tensors)
         self.task_name = about["open"]
-        self.again = about.get("more", False)
+        self.is_more_data = about.get("more", False)
         self.step_in_task = about["done"]
 
     def check_weights(self) -> None:
-        """Stop where a weight is not finite."""
+        """Stop if a weight is not finite."""
         self.recorder.read_pending()
         if not math.isfinite(self.model.flat.detach().sum().item()):
             self._stop("sum of the weights", self.step_in_task)
 
-    # Taking up a task, and laying it down.
+    # Opening a task, and closing it.
 
-    def _open(self, task: Task, earlier: Iterable[Task], more: bool = False) -> None:
-        """Take up a task, or an interrupted one again; nothing changes if it is refused."""
-        known = list(earlier)
-        for old in known:
+    def _open(self, task: Task, earlier: Iterable[Task] = (), more: bool = False) -> None:
+        """Open a task, or an interrupted one again; a refused task changes nothing."""
+        tested = list(earlier)
+        for old in tested:
             self.heads.number(old.name)
         if self.task_name is None and more:
-            self._take_up_again(task)
+            self._open_more_data(task)
         elif self.task_name is None:
-            self._take_up(task)
+            self._open_new(task)
         elif self.task_name != task.name:
             raise Mistake(
-                f"task {self.task_name!r} was interrupted at step {self.step_in_task}: "
-                f"learn it to its end before {task.name!r}"
+                f"task {self.task_name!r} was interrupted at step {self.step_in_task}: learn it to"
+                f" its end before {task.name!r}"
             )
-        self.recorder.add_eval_tasks(known)
-        self.recorder.add_eval_tasks(
-            part
-            for part in task.parts
-            if not (self.again and part.name in self.recorder.eval_tasks)
-        )
+        known = self.recorder.eval_tasks if self.is_more_data else {}
+        self.recorder.add_eval_tasks(tested)
+        self.recorder.add_eval_tasks(part for part in task.parts if part.name not in known)
 
-    def _tell_memory(self, task: Task) -> None:
-        """How many examples of each class are to come: what will not last need not be written."""
+    def _announce(self, task: Task) -> None:
+        """Announce to the memory how many examples of each class the task has."""
         counts: dict[int, int] = {}
         for part in task.parts:
             rows = self.heads.tasks[self.heads.number(part.name)].rows.tolist()
             of_each = torch.bincount(part.train.labels, minlength=len(rows)).tolist()
             for row, number in zip(rows, of_each, strict=True):
                 counts[row] = counts.get(row, 0) + number * self.epochs
-        self.memory.expect(counts)
+        self.memory.announce(counts)
 
-    def _take_up(self, task: Task) -> None:
+    def _open_new(self, task: Task) -> None:
         """Give a new task its rows of the head and its place in memory and record."""
         for part in task.parts:
             if part.name in self.heads.names:
-                remedy = (
-                    "learn(task, more=True) for more data of its classes, or give it another name"
+                raise Mistake(
+                    f"task {part.name!r} was learned already: use learn(task, more=True) for more"
+                    " data of its classes, or give it another name"
                 )
-                raise Mistake(f"task {part.name!r} was learned already: {remedy}")
-            example = self.heads.shelf.inputs(part, "train", torch.arange(1))
+            example = self.reader.inputs(part, "train", torch.arange(1))
             if self.network is None:
                 self._build(example, len(part.classes))
             self.model.check_inputs(f"task {part.name!r}", example)
-            # Refuses what is no image.
+            # Refuses inputs that are no images.
             augmentation.augment(self.augment, example, np.random.default_rng(0))
-        if self.needs_two:
-            refuse_single_examples(self.backbone, self.method.one_by_one, self.batch, task)
+        self._refuse_single_examples(task)
         with self.model.lock:  # predictions from other threads see all of it or nothing
             for part in task.parts:
                 before = self.model.flat.numel()
@@ -535,112 +557,102 @@ class Learner(Predictor):
         self.recorder.begin_task(task)
         self._begin(task)
 
-    def _take_up_again(self, task: Task) -> None:
-        """More data of a task that has its rows: it gets new room in the memory, which `_close`
-        evens out.
-        """
-        self.model.check_inputs(f"task {task.name!r}", task.inputs("train", torch.arange(1)))
-        if self.needs_two:
-            refuse_single_examples(self.backbone, self.method.one_by_one, self.batch, task)
+    def _open_more_data(self, task: Task) -> None:
+        """Open more data of a learned task: new room in the memory, which `_close` evens out."""
+        example = task.inputs("train", torch.arange(1))
+        self.model.check_inputs(f"task {task.name!r}", example)
+        self._refuse_single_examples(task)
         self.recorder.continue_task(self.heads.number(task.name), len(task.train))
-        self.again = True
+        self.is_more_data = True
         self._begin(task)
+
+    def _refuse_single_examples(self, task: Task) -> None:
+        if self.min_batch > 1:
+            refuse_single_examples(self.backbone, self.method.one_by_one, self.batch, task)
 
     def _begin(self, task: Task) -> None:
         self.task = task
         self.task_name = task.name
         self.step_in_task = 0
-        self.memory.open_task(self.current, self.heads.tasks[self.current].rows)
+        self.memory.open_task(self.current, torch.cat([self._rows(part) for part in task.parts]))
         self.method.begin_task()
 
+    def _rows(self, task: Task) -> Tensor:
+        return self.heads.tasks[self.heads.number(task.name)].rows
+
     def _build(self, example: Tensor, classes: int, channels_last: bool | None = None) -> None:
-        """Make the model for inputs like this one, with room for so many classes when the stream
-        did not say.
-        """
+        """Build the model for inputs like this one, with room for `classes` unless declared."""
         self.heads.kind = self.heads.kind or "per-task"
+        self.heads.outputs = self.heads.declared or classes
         scale = self.normalisation.scale
         if scale is None:
             scale = 1 / 255 if example.dtype == torch.uint8 else 1.0
         features = count_features(self.backbone, example)
-        self.needs_two = needs_two(self.backbone, example)
+        self.min_batch = min_batch(self.backbone, example)
         self.network = Model(
             self.backbone,
             features,
-            self.heads.outputs or classes,
+            self.heads,
             cosine=self.method.cosine,
-            scale=scale,
-            mean=self.normalisation.mean,
+            normalisation=Normalisation(scale, self.normalisation.mean),
             seed=self.seed,
-            device=self.device,
             precision=self.precision,
             channels_last=channels_last,
             example=example,
         )
+        self.gradients = gradients_for(self.network, self.method)
         self.optimiser.bind(self.network.flat)
         self.method.bind(self)
 
     def _follow(self, stream: Stream) -> None:
-        """Take from a stream what was not said when the learner was made."""
+        """Take from a stream what was not given when the learner was made."""
         self.heads.kind = self.heads.kind or stream.heads
-        self.heads.outputs = self.heads.outputs or stream.outputs
-        self.recorder.per_class = stream.per_class
+        self.heads.declared = self.heads.declared or stream.outputs
+        self.recorder.per_class = stream.per_class if self.per_class is None else self.per_class
         if self.normalisation.scale is None:
             self.normalisation.scale = stream.scale
         if self.normalisation.mean is None:
             self.normalisation.mean = stream.mean
 
     def _close(self, task: Task) -> None:
-        """All mini-batches were learned: the method looks back, and the memory keeps what it
-        wants.
-        """
+        """All mini-batches were learned: the method looks back, and the memory keeps its share."""
         with self.recorder.clock(), self.model.lock:
             self.recorder.read_pending()
             self.method.end_task()
             self._check_losses()
             if self.method.uses_memory:
-                labels = self.heads.tasks[self.current].rows[task.train.labels]
+                labels = torch.cat([self._rows(part)[part.train.labels] for part in task.parts])
                 self.memory.close_task(
                     labels, lambda index: self.with_features(self.read(task, index))
                 )
-                if self.again:
+                if self.is_more_data:
                     self.memory.trim_task(self.current)
         self.task_name = None
-        self.again = False
+        self.is_more_data = False
 
     @contextmanager
-    def _learning(self, task: Task) -> Iterator[None]:
-        """Training mode, and torch's global generator is ours; afterwards it is the caller's
-        again.
-        """
+    def _learning(self, task: Task) -> Iterator[Model]:
+        """Training mode with the learner's own random numbers inside the block."""
         self.task = task
         with self.randomness.drawn(), self.model.training():
             try:
-                yield
+                yield self.model
             finally:
                 self.task = None
 
     def _check_losses(self) -> None:
-        losses = torch.stack(self.losses).tolist() if self.losses else []
-        self.losses = []
+        """Stop if a loss that `apply` has not seen is not finite."""
+        losses = [float(loss) for loss in self.gradients.losses]
+        self.gradients.losses.clear()
         if not all(map(math.isfinite, losses)):
             self._stop("loss", self.step_in_task)
 
     def _stop(self, what: str, step: int) -> NoReturn:
         saved = f"; the last good state is {self.last_checkpoint}" if self.last_checkpoint else ""
-        strength = getattr(self.method, "strength", 0)  # of a penalty: too strong a pull overshoots
+        # Too strong a penalty overshoots.
+        strength = getattr(self.method, "strength", 0)
         smaller, values = (" or strength", f", strength={strength}") if strength else ("", "")
         raise FloatingPointError(
-            f"task {self.task_name!r}, step {step}: the {what} is not finite; "
-            f"a smaller learning rate{smaller} may help (lr={self.optimiser.lr}{values}){saved}"
+            f"task {self.task_name!r}, step {step}: the {what} is not finite; a smaller learning"
+            f" rate{smaller} may help (lr={self.optimiser.lr}{values}){saved}"
         )
-
-
-def _both(show: OnStep, on_step: OnStep | None) -> OnStep:
-    """Show the progress, then call the user's function."""
-
-    def after_step(learner: Learner) -> None:
-        show(learner)
-        if on_step is not None:
-            on_step(learner)
-
-    return after_step

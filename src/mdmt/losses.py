@@ -9,7 +9,7 @@ a cos m - sin a sin m: no acos, and value and gradient are finite at cos = +-1.
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,17 +19,6 @@ from mdmt.errors import Mistake
 
 Reduction = Literal["mean", "sum", "none"]
 NEVER = -math.inf
-_through_log_softmax = torch.ops.aten._log_softmax_backward_data.default
-
-
-class Slopes(NamedTuple):
-    """The loss of each sample, and the slopes of a weighted sum of them, by hand."""
-
-    losses: Tensor
-    of_scores: Tensor
-    of_features: Tensor | None = (
-        None  # of the first samples, where their loss looks at the features besides the scores
-    )
 
 
 def cross_domain_softmax(
@@ -99,29 +88,6 @@ def angular_margin(
     return functional.cross_entropy(scale * shifted, labels, reduction=reduction)
 
 
-def cross_entropy_slopes(logits: Tensor, labels: Tensor, weights: Tensor) -> Slopes:
-    """Cross entropy with its slopes; `weights` is a column, what each sample counts."""
-    logs = functional.log_softmax(logits, 1)
-    target = labels[:, None]
-    slopes = torch.zeros_like(logs).scatter_(1, target, -weights)
-    return Slopes(-logs.gather(1, target)[:, 0], _through_log_softmax(slopes, logs, 1, logs.dtype))
-
-
-def angular_margin_slopes(
-    cosines: Tensor, labels: Tensor, weights: Tensor, *, margin: float, scale: float
-) -> Slopes:
-    """`angular_margin` with its slopes; `weights` is a column, what each sample counts."""
-    own = labels[:, None]
-    target = cosines.gather(1, own)
-    sines = _sines(target)
-    logs = functional.log_softmax(scale * cosines.scatter(1, own, _shift(target, sines, margin)), 1)
-    losses = -logs.gather(1, own)
-    slopes = logs.exp_()
-    steep = torch.where(sines > 0, target / sines, 0.0) * math.sin(margin) + math.cos(margin)
-    slopes.scatter_(1, own, steep * torch.expm1(-losses))
-    return Slopes(losses[:, 0], slopes.mul_(scale * weights))
-
-
 def released_angular_margin(
     cosines: Tensor,
     labels: Tensor,
@@ -175,19 +141,6 @@ def episodic_distillation(
     return _reduce(
         (difference.square() if distance == "mse" else difference.abs()).mean(1), reduction
     )
-
-
-def episodic_distillation_slopes(
-    features: Tensor, stored: Tensor, weights: Tensor, distance: Literal["mse", "l1"]
-) -> tuple[Tensor, Tensor]:
-    """`episodic_distillation` of each sample, and the slopes; `weights` is a column, what each
-    sample counts.
-    """
-    difference = features - stored
-    share = weights / features.shape[1]
-    if distance == "mse":
-        return difference.square().mean(1), difference * (2 * share)
-    return difference.abs().mean(1), difference.sign() * share
 
 
 def _competing(tasks: Tensor, head_of_class: Tensor, competitors: str) -> Tensor:

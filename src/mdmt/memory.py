@@ -1,9 +1,8 @@
-"""Episodic memory M, with the representations F: which examples of earlier tasks are kept, and how
-they are drawn.
+"""Episodic memory M, with the representations F: which examples are kept, and how they are drawn.
 
-The learner writes it: `open_task` before a task, `observe` after every step, `close_task` when the
-task is over. Methods read it with `sample`. All that a memory knows is in its tensors and in the
-state of its generator.
+The learner writes it: `open_task` before a task, `observe` after every step, `close_task` at the
+end of the task. Methods read it with `sample`. Its tensors and the state of its generator are all
+that it is.
 """
 
 from __future__ import annotations
@@ -22,74 +21,73 @@ from mdmt.errors import Mistake
 from mdmt.inputs.augment import Augmentation, augment
 from mdmt.inputs.device import fits, gather, send
 from mdmt.tasks import Batch
+from mdmt.words import call_text
 
-# Examples of the current task by index, with their features where those are stored.
+# Examples of the current task by index, with their features if those are stored.
 Read = Callable[[Tensor], Batch]
-# A batch with its features where those are stored, which takes a pass to compute.
+# Adds the features to a batch if those are stored, which takes a pass.
 Complete = Callable[[Batch], Batch]
 
 
 class Memory:
-    """Slots that hold an input, its label (a row of the head), its task and, for some methods, its
+    """Slots for an input, its label (a row of the head), its task and, for some methods,
     features.
     """
 
-    observes: ClassVar[bool] = True  # whether it is written during a task (else only at its end)
-    kept: ClassVar[tuple[str, ...]] = ("inputs", "labels", "tasks", "features")
+    observes: ClassVar[bool] = True  # whether it is written during a task, not only at its end
+    COLUMNS: ClassVar[tuple[str, ...]] = ("inputs", "labels", "tasks", "features")
 
     def __init__(self, size: int, name: str) -> None:
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise Mistake(f"{name}={size!r}: must be a whole number, 0 or more")
-        self.spec: dict[str, Any] = {"policy": type(self).__name__, name: size}
+        own = type(self).__module__ != __name__  # a class of the user's, whatever its name
+        policy = (
+            f"{type(self).__module__}:{type(self).__qualname__}" if own else type(self).__name__
+        )
+        self.spec: dict[str, Any] = {"policy": policy, name: size}
         self.size = size
         self.inputs = self.labels = self.tasks = self.features = None  # type: Tensor | None
         self.available = torch.empty(0, dtype=torch.int64)  # slots that may be drawn
-        self.generator = np.random.default_rng(0)
-        # Where inputs and features are needed, and lie if they fit; the rest is here.
-        self.device = torch.device("cpu")
-        self.augment: Augmentation = (
-            "none"  # what is done to examples that are drawn; those kept stay as they are
-        )
+        self.generator = np.random.default_rng(0)  # of draws and replacements
+        self.device = torch.device("cpu")  # for inputs and features, if they fit
+        self.augment: Augmentation = "none"  # applied to drawn examples, not to stored ones
+
+    def __repr__(self) -> str:
+        size = {key: value for key, value in self.spec.items() if key != "policy"}
+        return f"{call_text(self, size)}: {len(self)} examples"
 
     @classmethod
     def budget(cls, per_class: int, classes: int) -> dict[str, Any]:
-        """The spec that `make` takes, for so many examples of each of so many classes in all
-        tasks.
-        """
+        """The spec of a memory with `per_class` examples for each class of the whole stream."""
         return {"policy": cls.__name__, "per_class": per_class}
-
-    def seed(self, seed: int) -> None:
-        """Set the generator of draws and replacements."""
-        self.generator = np.random.default_rng([seed, 2])
 
     def open_task(self, task: int, rows: Tensor) -> None:
         """A new task begins; its classes are these rows of the head."""
 
-    def expect(self, counts: dict[int, int]) -> None:
-        """So many examples of each row will come in the whole of the task that is open."""
+    def announce(self, counts: dict[int, int]) -> None:
+        """Announce how many examples of each class the current task has."""
 
     def observe(self, batch: Batch, complete: Complete | None = None) -> None:
         """A mini-batch was learned; `batch.features` are its representations after that step.
 
-        Where they are not there yet `complete` adds them, and is called only if something of the
-        batch is kept.
+        If they are missing, `complete` adds them. It is called only if an example is stored.
         """
 
     def close_task(self, labels: Tensor, read: Read) -> None:
-        """The task is over; `labels` are those of all its training examples, which `read` gives by
-        index.
-        """
+        """The task is over; `labels` are those of its examples, which `read` gives by index."""
 
     def __len__(self) -> int:
         return len(self.available)
 
     def sample(self, count: int) -> Batch | None:
-        """`count` different examples at random, all of them when there are no more, None when there
-        are none.
+        """`count` different examples at random, all if there are fewer; None from an empty
+        memory.
         """
         if not len(self.available):
             return None
         batch = self.take(self.choose(count))
+        if self.augment == "none":
+            return batch
         return replace(batch, inputs=augment(self.augment, batch.inputs, self.generator))
 
     def choose(self, count: int) -> Tensor:
@@ -100,45 +98,54 @@ class Memory:
         return self.available[torch.from_numpy(picked)]
 
     def take(self, slots: Tensor) -> Batch:
-        """The examples in these slots."""
-        names = ("inputs", "labels", "tasks")
-        inputs, labels, tasks = (gather(self._column(name), slots, self.device) for name in names)
-        features = None if self.features is None else gather(self.features, slots, self.device)
-        return Batch(inputs, labels, tasks, features)
+        """The examples in these slots, on the device."""
+        assert self.inputs is not None
+        assert self.labels is not None
+        assert self.tasks is not None
+        if self.device.type == "cpu":
+            return Batch(
+                self.inputs.index_select(0, slots),
+                self.labels.index_select(0, slots),
+                self.tasks.index_select(0, slots),
+                None if self.features is None else self.features.index_select(0, slots),
+            )
+        return Batch(
+            gather(self.inputs, slots, self.device),
+            gather(self.labels, slots, self.device),
+            gather(self.tasks, slots, self.device),
+            None if self.features is None else gather(self.features, slots, self.device),
+        )
 
     def trim_task(self, task: int) -> None:
-        """More data of a task came: hold as much of it as before, the newest."""
+        """After more data of a task, keep as many of its examples as before, the newest ones."""
         if not len(self.available):
             return
         labels = self._column("labels")[self.available]
         of_task = self._column("tasks")[self.available] == task
         keep = ~of_task
         for places in self._groups(labels, of_task):
-            keep[self._chosen(places)] = True
+            keep[self._select(places)] = True
         self._compact(self.available[keep])
 
     def _groups(self, labels: Tensor, of_task: Tensor) -> list[Tensor]:
         """The places of a task's examples that share a limit: here those of each class."""
-        return [
-            (of_task & (labels == row)).nonzero()[:, 0] for row in labels[of_task].unique().tolist()
-        ]
+        rows = labels[of_task].unique().tolist()
+        return [(of_task & (labels == row)).nonzero()[:, 0] for row in rows]
 
-    def _chosen(self, places: Tensor) -> Tensor:
-        """Which of a group to keep."""
+    def _select(self, places: Tensor) -> Tensor:
+        """The examples of a group to keep."""
         return places[max(0, len(places) - self.size) :]
 
     def _compact(self, slots: Tensor) -> None:
-        """Hold what is in these slots, and nothing else."""
-        for name in self.kept:
+        """Keep these slots and drop all others."""
+        for name in self.COLUMNS:
             column: Tensor | None = getattr(self, name)
             if column is not None:
                 setattr(self, name, column.index_select(0, slots.to(column.device)))
         self.available = torch.arange(len(slots))
 
     def by_task(self, before: int, without: int | None = None) -> list[Batch]:
-        """What is held of each task up to a number, but for one; tasks of which nothing is held are
-        left out.
-        """
+        """One batch per stored task below `before`, skipping `without` and empty tasks."""
         if not len(self.available):
             return []
         numbers = self._column("tasks")[self.available]
@@ -147,23 +154,18 @@ class Memory:
 
     @property
     def bytes(self) -> dict[str, int]:
-        """What each column takes."""
-        columns = {name: getattr(self, name) for name in self.kept}
-        return {
-            name: 0 if c is None else c.numel() * c.element_size() for name, c in columns.items()
-        }
+        """The size of each column."""
+        columns = {name: getattr(self, name) for name in self.COLUMNS}
+        return {name: 0 if column is None else column.nbytes for name, column in columns.items()}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything it knows, as tensors and as JSON."""
-        tensors = {
-            name: getattr(self, name)
-            for name in (*self.kept, "available")
-            if getattr(self, name) is not None
-        }
+        columns = {name: getattr(self, name) for name in (*self.COLUMNS, "available")}
+        tensors = {name: column for name, column in columns.items() if column is not None}
         return tensors, {**self.spec, "state": {"generator": self.generator.bit_generator.state}}
 
     def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` gave."""
         for name, value in tensors.items():
             setattr(self, name, value.to(self._place(name, value.nbytes)))
         self.generator.bit_generator.state = rest["state"]["generator"]
@@ -175,38 +177,44 @@ class Memory:
     def _write(
         self, rows: dict[int, int], batch: Batch, capacity: int, complete: Complete | None
     ) -> None:
-        """Put rows of a batch into slots (`rows[slot]`), making room for `capacity` slots first."""
+        """Put row `rows[slot]` of a batch into each slot, making room for `capacity` slots
+        first.
+        """
         if not rows and self.inputs is not None and len(self.inputs) >= capacity:
             return
         batch = batch if complete is None else complete(batch)
         slots, picked = torch.tensor([list(rows), list(rows.values())], dtype=torch.int64)
-        for name in self.kept:
-            new: Tensor | None = (
-                batch.on_processor(name) if name in ("labels", "tasks") else getattr(batch, name)
-            )
-            if new is None:
-                continue
+        labels = batch.labels if batch.host_labels is None else batch.host_labels
+        tasks = batch.tasks if batch.host_tasks is None else batch.host_tasks
+        columns = {"inputs": batch.inputs, "labels": labels, "tasks": tasks}
+        if batch.features is not None:
+            columns["features"] = batch.features
+        for name, new in columns.items():
             column: Tensor | None = getattr(self, name)
-            if (
-                name == "features"
-                and column is not None
-                and (gained := new.shape[1] - column.shape[1])
-            ):
-                # A head that has grown.
+            if name == "features" and column is not None and column.shape[1] < new.shape[1]:
+                # The head has grown since the first logits were stored.
+                gained = new.shape[1] - column.shape[1]
                 self.features = column = functional.pad(column, (0, gained), value=torch.nan)
             if column is None or len(column) < capacity:
-                shape = (capacity, *new.shape[1:])
-                place = self._place(name, math.prod(shape) * new.element_size())
-                wider = torch.zeros(shape, dtype=new.dtype, device=place)
-                if column is not None:
-                    wider[: len(column)] = column
-                setattr(self, name, wider)
-                column = wider
-            chosen = new.detach().index_select(0, send(picked, new.device))
-            column.index_copy_(0, send(slots, column.device), chosen.to(column.device))
+                column = self._widen(name, column, new, capacity)
+            if new.device.type == column.device.type == "cpu":
+                column.index_copy_(0, slots, new.detach().index_select(0, picked))
+            else:
+                chosen = new.detach().index_select(0, send(picked, new.device))
+                column.index_copy_(0, send(slots, column.device), chosen.to(column.device))
+
+    def _widen(self, name: str, column: Tensor | None, new: Tensor, capacity: int) -> Tensor:
+        """Give a column room for `capacity` slots."""
+        shape = (capacity, *new.shape[1:])
+        place = self._place(name, math.prod(shape) * new.element_size())
+        wider = torch.zeros(shape, dtype=new.dtype, device=place)
+        if column is not None:
+            wider[: len(column)] = column
+        setattr(self, name, wider)
+        return wider
 
     def _place(self, name: str, size: int) -> torch.device:
-        """Where a column of so many bytes lies."""
+        """The device of a column of `size` bytes."""
         there = name in ("inputs", "features") and fits(size, self.device)
         return self.device if there else torch.device("cpu")
 
@@ -214,18 +222,15 @@ class Memory:
 class Ring(Memory):
     """The last `per_class` examples of each class of each task.
 
-    A task's slots are written while it is learned, and drawn from once it is over. Where it is
-    known how many examples are to come, those that would be overwritten before that are not written
-    at all.
+    A task's slots are written while it is learned, and drawn from once it is over. Examples that
+    would be overwritten before the end of the task are not written at all.
     """
 
     def __init__(self, per_class: int = 25) -> None:
         super().__init__(per_class, "per_class")
         self.base = 0  # the first slot of the current task
-        self.seen: dict[int, int] = {}  # its classes, and how many examples of each came
-        self.expected: dict[
-            int, int
-        ] = {}  # and how many will have come at its end, where that is known
+        self.seen: dict[int, int] = {}  # examples of each of its classes so far
+        self.expected: dict[int, int] = {}  # examples of each at its end, if announced
 
     def open_task(self, task: int, rows: Tensor) -> None:
         """Reserve the task's slots behind those of the earlier ones."""
@@ -233,8 +238,8 @@ class Ring(Memory):
         self.seen = dict.fromkeys(rows.tolist(), 0)
         self.expected = {}
 
-    def expect(self, counts: dict[int, int]) -> None:
-        """Only the last ones of each class will be left."""
+    def announce(self, counts: dict[int, int]) -> None:
+        """Announce how many examples of each class the current task has."""
         self.expected = counts
 
     def observe(self, batch: Batch, complete: Complete | None = None) -> None:
@@ -243,7 +248,7 @@ class Ring(Memory):
             return
         first = {row: self.base + i * self.size for i, row in enumerate(self.seen)}
         last: dict[int, int] = {}
-        for i, row in enumerate(batch.on_processor("labels").tolist()):
+        for i, row in enumerate(_labels(batch)):
             number = self.seen[row]
             if number >= self.expected.get(row, 0) - self.size:
                 last[first[row] + number % self.size] = i
@@ -271,7 +276,7 @@ class Ring(Memory):
         return tensors, rest
 
     def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` gave."""
         super().load_state(tensors, rest)
         self.base, self.seen = rest["state"]["base"], dict(rest["state"]["seen"])
 
@@ -290,7 +295,7 @@ class TaskRing(Ring):
             return
         begin = sum(self.expected.values()) - room
         last: dict[int, int] = {}
-        for i, row in enumerate(batch.on_processor("labels").tolist()):
+        for i, row in enumerate(_labels(batch)):
             number = sum(self.seen.values())
             if number >= begin:
                 last[self.base + number % room] = i
@@ -307,7 +312,7 @@ class TaskRing(Ring):
         """All of a task's examples."""
         return [of_task.nonzero()[:, 0]]
 
-    def _chosen(self, places: Tensor) -> Tensor:
+    def _select(self, places: Tensor) -> Tensor:
         return places[max(0, len(places) - self.size * len(self.seen)) :]
 
 
@@ -347,7 +352,7 @@ class Reservoir(Memory):
         return tensors, rest
 
     def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` gave."""
         super().load_state(tensors, rest)
         self.count = rest["state"]["count"]
 
@@ -376,10 +381,15 @@ class AtTaskEnd(Memory):
         self._write(slots, read(torch.tensor(chosen)), base + len(chosen), None)
         self.available = torch.arange(base + len(chosen))
 
-    def _chosen(self, places: Tensor) -> Tensor:
+    def _select(self, places: Tensor) -> Tensor:
         """Some at random, old or new."""
         count = min(self.size, len(places))
         return places[torch.from_numpy(self.generator.choice(len(places), count, replace=False))]
+
+
+def _labels(batch: Batch) -> list[int]:
+    labels = batch.labels if batch.host_labels is None else batch.host_labels
+    return labels.tolist()
 
 
 POLICIES = {policy.__name__: policy for policy in (Ring, Reservoir, AtTaskEnd, TaskRing)}

@@ -1,12 +1,11 @@
-"""What is learned, and in which order: examples, tasks, streams, and the batches that are drawn
-from them.
-"""
+"""Tasks and streams of tasks, and the batches that are read from them."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +16,7 @@ from torch import Tensor
 import mdmt.inputs.maps as maps
 from mdmt.errors import Mistake
 from mdmt.inputs.arrays import RowView as RowView
-from mdmt.inputs.arrays import first_not_finite, read_inputs, read_labels
+from mdmt.inputs.arrays import first_not_finite, read_dataset, read_inputs, read_labels
 
 View = Callable[[Tensor], Tensor]
 HeadKind = Literal["shared", "per-task"]
@@ -25,9 +24,7 @@ HeadKind = Literal["shared", "per-task"]
 
 @dataclass(frozen=True)
 class Examples:
-    """Inputs (uint8 or float, one example per row) and labels (positions in the task's
-    `classes`).
-    """
+    """Inputs, uint8 or float, one per row, and labels, which are positions in `Task.classes`."""
 
     inputs: Tensor | RowView
     labels: Tensor
@@ -36,49 +33,41 @@ class Examples:
         return len(self.labels)
 
     def subset(self, index: Tensor) -> Examples:
-        """Some of them, by index; their inputs are not copied."""
-        base, rows = (
-            (self.inputs, index)
-            if isinstance(self.inputs, Tensor)
-            else (self.inputs.base, self.inputs.index[index])
-        )
-        return Examples(RowView(base, rows), self.labels[index])
+        """Some of the examples, by index; their inputs are not copied."""
+        if isinstance(self.inputs, Tensor):
+            return Examples(RowView(self.inputs, index), self.labels[index])
+        view = RowView(self.inputs.base, self.inputs.index[index])
+        return Examples(view, self.labels[index])
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some examples as the network sees them: views applied, labels as rows of the head, the task
-    of each.
+    """Examples as the network sees them: views applied, labels as rows of the head.
+
+    On an accelerator, `host_labels` and `host_tasks` are `labels` and `tasks` on the CPU, so that
+    reading them does not wait for the device.
     """
 
     inputs: Tensor
     labels: Tensor
     tasks: Tensor
     features: Tensor | None = (
-        None  # the representations F stored with those that come from the memory, which are first
+        None  # the representations F of those from the memory, which are first
     )
-    known: tuple[Tensor, Tensor] | None = (
-        None  # labels and tasks on the processor, where the others are not
-    )
+    host_labels: Tensor | None = None
+    host_tasks: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Several batches as one; of stored features, those of the first."""
-        columns = zip(*((b.inputs, b.labels, b.tasks) for b in batches), strict=True)
-        inputs, labels, tasks = (torch.cat(column) for column in columns)
+        """Several batches as one, with the stored features of the first."""
+        inputs, labels, tasks = map(torch.cat, zip(*map(_columns, batches), strict=True))
         return cls(inputs, labels, tasks, batches[0].features)
 
-    def on_processor(self, name: str) -> Tensor:
-        """Labels or tasks, to be looked at; without waiting for a device, where they came from the
-        processor.
-        """
-        if self.known is not None:
-            return self.known[0 if name == "labels" else 1]
-        column: Tensor = getattr(self, name)
-        return column.cpu()
+
+_columns = attrgetter("inputs", "labels", "tasks")
 
 
 @dataclass(frozen=True)
@@ -105,8 +94,8 @@ class Task:
 
     `x` is an array or tensor (or `RowView` of one) with one example per row, uint8 or float; `y`
     holds one class per example: numbers or names. `test` is a pair like (x, y). `classes` lists the
-    classes in order (by default the sorted distinct values of `y`). `view` is what this task does
-    to its inputs, applied to every batch before anything sees it.
+    classes in order (by default the sorted distinct values of `y`). `view` is a function that is
+    applied to every batch of inputs before anything sees it, such as a permutation of pixels.
 
     >>> task = Task("birds", np.zeros((3, 4), np.uint8), ["owl", "kite", "owl"])
     >>> task.classes, task.train.labels.tolist()
@@ -131,40 +120,28 @@ class Task:
         if len(set(self.classes)) < len(self.classes):
             raise Mistake(f"task {name!r}: a class is listed twice in {list(self.classes)}")
         self.train = self._examples("training", x, names, which)
-        self.test = (
-            None
-            if test is None
-            else self._examples(
-                "test", test[0], *read_labels(f"task {name!r}, test examples", test[1])
-            )
-        )
-        if self.test is not None and self.test.inputs.shape[1:] != self.train.inputs.shape[1:]:
-            raise Mistake(
-                f"task {name!r}: training inputs have shape {tuple(self.train.inputs.shape[1:])}, "
-                f"test inputs {tuple(self.test.inputs.shape[1:])}; they must agree"
-            )
+        self.test: Examples | None = None
+        if test is not None:
+            labels = read_labels(f"task {name!r}, test examples", test[1])
+            self.test = self._examples("test", test[0], *labels)
+            self._check_alike(self.train.inputs, self.test.inputs)
 
     @classmethod
     def from_dataset(cls, name: str, dataset: Any, test: Any = None, **more: Any) -> Task:
-        """A task of a `torch.utils.data.Dataset` whose items are (input, label) pairs; `test` is
-        another one.
+        """A task from a `torch.utils.data.Dataset` of (input, label) pairs, and one to test on.
 
-        Inputs are tensors, arrays or PIL images, all of one shape; they are read once, here. `more`
-        goes to `Task`.
+        Inputs are tensors, arrays or PIL images of one shape, read once, here. `more` goes to
+        `Task`.
         """
-        from mdmt.inputs.datasets import gather
-
-        held_out = None if test is None else gather(f"task {name!r}, test examples", test)
-        return cls(
-            name, *gather(f"task {name!r}, training examples", dataset), test=held_out, **more
-        )
+        held_out = None if test is None else read_dataset(f"task {name!r}, test examples", test)
+        x, y = read_dataset(f"task {name!r}, training examples", dataset)
+        return cls(name, x, y, test=held_out, **more)
 
     def with_view(self, name: str, view: View) -> Task:
-        """The same examples, not copied, as another task that sees them through a view of its
-        own.
-        """
+        """Another task with the same examples, not copied, seen through another view."""
         other = copy.copy(self)
-        other.name, other.view = name, view
+        other.name = name
+        other.view = view
         return other
 
     def with_classes(self, classes: Sequence[Hashable]) -> Task:
@@ -173,9 +150,8 @@ class Task:
         other = copy.copy(self)
         other.classes = tuple(classes)
         other.train = Examples(self.train.inputs, places[self.train.labels])
-        other.test = (
-            None if self.test is None else Examples(self.test.inputs, places[self.test.labels])
-        )
+        if self.test is not None:
+            other.test = Examples(self.test.inputs, places[self.test.labels])
         return other
 
     def inputs(self, split: Literal["train", "test"], index: Tensor) -> Tensor:
@@ -184,9 +160,10 @@ class Task:
         if examples is None:
             raise Mistake(f"task {self.name!r} has no test examples")
         rows = examples.inputs
-        # Rows whole: quicker than [index].
+        # index_select copies whole rows, which is faster than [index].
         inputs = rows.index_select(0, index) if isinstance(rows, Tensor) else rows[index]
-        maps.after_gathering(inputs.nbytes)
+        if maps.open_maps:
+            maps.after_gathering(inputs.nbytes)
         return inputs if self.view is None else self.view(inputs)
 
     @property
@@ -196,7 +173,7 @@ class Task:
 
     @property
     def size(self) -> int:
-        """How many training examples it has."""
+        """The number of training examples."""
         return sum(len(part.train) for part in self.parts)
 
     def __repr__(self) -> str:
@@ -205,9 +182,7 @@ class Task:
     def _examples(
         self, kind: str, x: Any, names: list[Hashable], which: NDArray[np.int64]
     ) -> Examples:
-        """Check the inputs, and turn labels, given as `names[which]`, into positions in the task's
-        classes.
-        """
+        """Check inputs, and make positions in the task's classes of the labels `names[which]`."""
         where = f"task {self.name!r}, {kind} examples"
         inputs = read_inputs(where, x)
         if inputs.dtype != torch.uint8 and not inputs.dtype.is_floating_point:
@@ -232,12 +207,27 @@ class Task:
         places = np.array([position[n] for n in names], np.int64)
         return Examples(inputs, torch.from_numpy(places[which]))
 
+    def _check_alike(self, train: Tensor | RowView, test: Tensor | RowView) -> None:
+        """Refuse test inputs of another shape or type: the network would read them as other
+        data.
+        """
+        if (train.shape[1:], train.dtype) != (test.shape[1:], test.dtype):
+            raise Mistake(
+                f"task {self.name!r}: training inputs have shape {tuple(train.shape[1:])} and type"
+                f" {train.dtype}, test inputs {tuple(test.shape[1:])} and {test.dtype}; they must"
+                " agree"
+            )
+
 
 class Pool(Task):
     """Several tasks learned as one, each keeping its name, its classes and its view."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        self.name, self.tasks = "all tasks", tuple(tasks)
+        self.name = "all tasks"
+        self.tasks = tuple(tasks)
+
+    def __repr__(self) -> str:
+        return f"Pool({list(self.tasks)})"
 
     @property
     def parts(self) -> Sequence[Task]:
@@ -252,14 +242,14 @@ def _order(name: Hashable) -> tuple[str, Any]:
 
 @dataclass(frozen=True)
 class Stream:
-    """An ordered list of tasks with what a benchmark says of all of them.
+    """An ordered list of tasks, with the settings that all of them share.
 
     `heads`: one head shared by all tasks, or one per task. `outputs`: rows of the head in all (by
     default what the tasks need). `evaluate`: after each task, test the tasks seen so far or all of
-    them. `per_class`: accuracy is the mean of the classes' accuracies. `scale` and `mean` are the
-    one normalisation, which lives in the model: x * scale - mean. `reduced` names whatever makes it
-    less than the benchmark of its name (tasks, subset, image size, substitute images). `notes` are
-    lines for a person, such as what was left out.
+    them. `per_class`: accuracy is the mean of the classes' accuracies. `scale` and `mean` normalise
+    every input: x * scale - mean. `reduced` names what makes the stream less than the published one
+    (tasks, subset, image size, substitute images). `notes` are messages for the user, such as which
+    images were skipped.
     """
 
     name: str

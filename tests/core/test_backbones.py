@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mdmt import backbones, benchmarks
-from mdmt.network.model import Model
+from support.models import model_of
 
 
 def parameters(backbone, outputs):
@@ -20,7 +20,7 @@ def parameters(backbone, outputs):
     are.
     """
     features = backbone(torch.zeros(2, *SHAPES[backbone.spec["name"]])).shape[1]
-    return Model(backbone, features, outputs).flat.numel() - outputs
+    return model_of(backbone, features, outputs).flat.numel() - outputs
 
 
 SHAPES = {"mlp": (784,), "reduced_resnet18": (3, 32, 32), "resnet18": (3, 64, 64)}
@@ -188,7 +188,7 @@ def test_loaded_weights_are_not_drawn_again():
     source, target = backbones.mlp(6, 4), backbones.mlp(6, 4)
     nn.init.constant_(source.layers[0].weight, 3.0)
     target.load_state_dict(source.state_dict())
-    Model(target, 4, 2, seed=9)
+    model_of(target, 4, 2, seed=9)
     assert (target.layers[0].weight == 3.0).all()
 
 
@@ -241,7 +241,7 @@ class Convolutions(TorchDispatchMode):
 
 @pytest.mark.parametrize("make", [backbones.reduced_resnet18, backbones.resnet18])
 def test_our_networks_never_call_a_strided_1x1_kernel(make):
-    model = Model(make(3, 2), 16, 4)
+    model = model_of(make(3, 2), 16, 4)
     with Convolutions() as seen:
         model.gradient(model.scores(model.features(torch.rand(2, 3, 16, 16))).square().sum())
     kinds = {kind for kind, kernel, _ in seen.calls if kernel == (1, 1)}

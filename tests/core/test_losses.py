@@ -10,13 +10,15 @@ from torch.nn import functional
 
 from mdmt.losses import (
     angular_margin,
-    angular_margin_slopes,
     cross_domain_softmax,
-    cross_entropy_slopes,
     episodic_distillation,
-    episodic_distillation_slopes,
     released_angular_margin,
     two_level_angular_margin,
+)
+from mdmt.network.by_hand import (
+    angular_margin_slopes,
+    cross_entropy_slopes,
+    episodic_distillation_slopes,
 )
 
 
@@ -226,7 +228,7 @@ def test_slopes_of_the_angular_margin_are_those_of_autograd(margin, float64):
         lambda c: angular_margin(c, labels, reduction="none", **settings), cosines, weights
     )
     found = angular_margin_slopes(cosines, labels, weights, **settings)
-    torch.testing.assert_close((found.losses, found.of_scores), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close((found.losses, found.wrt_scores), expected, rtol=0, atol=1e-12)
 
 
 def test_slopes_of_the_cross_entropy_are_those_of_autograd_where_some_classes_never_compete(
@@ -238,7 +240,7 @@ def test_slopes_of_the_cross_entropy_are_those_of_autograd_where_some_classes_ne
     loss = partial(functional.cross_entropy, target=labels, reduction="none")
     found = cross_entropy_slopes(logits, labels, weights)
     expected = _slopes_by_autograd(loss, logits, weights)
-    torch.testing.assert_close((found.losses, found.of_scores), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close((found.losses, found.wrt_scores), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("distance", ["l1", "mse"])

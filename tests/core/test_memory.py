@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 
@@ -99,9 +100,9 @@ def test_ring_with_more_of_a_class_in_one_batch_than_slots():
 @pytest.mark.parametrize("size", [1, 7])
 def test_reservoir_after_every_step(size):
     draw, kept, slow, count = random.Random(1), memory.Reservoir(size), [], 0
-    kept.seed(3)
+    kept.generator = np.random.default_rng([3, 2])
     twin = memory.Reservoir(size)
-    twin.seed(3)
+    twin.generator = np.random.default_rng([3, 2])
     for batch in batches(0, [0, 1], 40, draw):
         numbers = range(count, count + len(batch))
         drawn = twin.generator.integers(0, [n + 1 for n in numbers])
@@ -137,7 +138,7 @@ def test_reservoir_keeps_every_example_with_the_same_probability():
     counts = Counter()
     for trial in range(2000):
         kept = memory.Reservoir(5)
-        kept.seed(trial)
+        kept.generator = np.random.default_rng([trial, 2])
         for start in range(0, 40, 10):
             x = torch.arange(start, start + 10.0)[:, None]
             kept.observe(
@@ -150,7 +151,7 @@ def test_reservoir_keeps_every_example_with_the_same_probability():
 
 def test_at_task_end_draws_per_class_with_the_features_of_then():
     kept = memory.AtTaskEnd(3)
-    kept.seed(1)
+    kept.generator = np.random.default_rng([1, 2])
     held = []
     for task in range(3):
         labels = torch.tensor([2 * task] * 10 + [2 * task + 1] * 2)
@@ -168,7 +169,7 @@ def test_at_task_end_draws_per_class_with_the_features_of_then():
 
 def full_ring(classes=40, per_class=5):
     ring = memory.Ring(per_class)
-    ring.seed(11)
+    ring.generator = np.random.default_rng([11, 2])
     ring.open_task(0, torch.arange(classes))
     labels = torch.arange(classes).repeat(per_class)
     x = torch.arange(len(labels)).float()[:, None]
@@ -205,7 +206,7 @@ def test_a_restored_memory_goes_on_as_the_saved_one(policy):
     draw = random.Random(4)
     spec = {"policy": policy, ("size" if policy == "Reservoir" else "per_class"): 6}
     first = memory.make(spec)
-    first.seed(8)
+    first.generator = np.random.default_rng([8, 2])
     first.open_task(0, torch.tensor([0, 1]))
     stream = list(batches(0, [0, 1], 30, draw))
     for batch in stream[:15]:

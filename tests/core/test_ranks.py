@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import mdmt
-import mdmt.network.parts as divided
+import mdmt.network.parts as parts
 from mdmt import ranks
 from mdmt.errors import Mistake
 from mdmt.methods import METHODS
@@ -195,7 +195,7 @@ def test_batch_norm_over_ranks_is_that_of_the_whole_batch(tmp_path):
 
     def in_parts():
         inputs = x.clone().requires_grad_()
-        out = divided.pass_parts(norm, inputs)
+        out = parts.pass_parts(norm, inputs)
         found = torch.autograd.grad((out * slopes).sum(), [inputs, norm.weight])
         return out.detach(), *map(ranks.mean_, found), norm.running_var
 
@@ -236,7 +236,7 @@ def test_a_network_of_ones_own(tmp_path):
             for kind, layers in copy.deepcopy(kinds).items()
         }
         return {
-            kind: (essence(learner), learner.model.is_repeated)
+            kind: (essence(learner), learner.model.repeats_batches)
             for kind, learner in learners.items()
         }
 
@@ -281,7 +281,7 @@ def test_alone_it_is_its_own_first_rank():
         True,
     )
     assert ranks.together(lambda: 4) == 4
-    assert divided.share(7) == slice(0, 7)
+    assert parts.share(7) == slice(0, 7)
 
 
 @pytest.mark.parametrize(

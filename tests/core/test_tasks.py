@@ -48,7 +48,7 @@ def test_inputs_stay_what_they_are():
             X,
             [0, 1, 0, 1],
             {"test": (X[:, :2], [0, 1, 1, 0])},
-            "training inputs have shape (3,), test inputs (2,)",
+            "test inputs (2,) and torch.float32; they must agree",
         ),
     ],
 )

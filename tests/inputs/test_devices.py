@@ -13,7 +13,9 @@ import mdmt.inputs.device as placement
 from mdmt.backbones import Backbone, BatchNorm, Conv
 from mdmt.learning.checkpoints import Checkpoints
 from mdmt.learning.checkpoints import read as read_states
+from mdmt.learning.reader import Reader
 from mdmt.methods import METHODS
+from mdmt.network.heads import Heads
 from mdmt.tasks import RowView
 from support.elsewhere import DEVICE, Elsewhere, Mixed, Remote
 from support.helpers import small_stream
@@ -188,7 +190,7 @@ def test_data_that_are_on_the_device_already_stay_where_they_are():
         there = make(device=str(DEVICE))
         there.learn(mdmt.Task("digits", task.train.inputs.to(DEVICE), names))
         assert torch.equal(there.model.flat.detach().cpu(), here.model.flat.detach())
-        assert len(there.heads.shelf._copies) == 0
+        assert len(there.reader._copies) == 0
 
 
 # Checkpoints.
@@ -302,15 +304,16 @@ def test_inputs_are_copied_once_for_all_tasks_that_share_them_and_given_back():
     pixels = torch.arange(12, dtype=torch.uint8).view(6, 2)
     even, odd = (RowView(pixels, torch.arange(start, 6, 2)) for start in (0, 1))
     tasks = [mdmt.Task("even", even, [0, 1, 0]), mdmt.Task("odd", odd, [0, 1, 0])]
-    shelf = placement.Shelf(DEVICE)
+    heads = Heads("per-task", device=DEVICE)
+    reader = Reader(heads, DEVICE)
     with Elsewhere() as elsewhere:
         for task, rows in zip(tasks, ([[8, 9]], [[10, 11]]), strict=True):
-            assert shelf.inputs(task, "train", torch.tensor([2])).tolist() == rows
+            assert reader.inputs(task, "train", torch.tensor([2])).tolist() == rows
     assert elsewhere.waits.count("copy from the processor that blocks") == 1
-    assert len(shelf._copies) == 1
+    assert len(reader._copies) == 1
     del pixels, even, odd, tasks, task
     gc.collect()
-    assert len(shelf._copies) == 0
+    assert len(reader._copies) == 0
 
 
 # The second device itself: a test that cannot fail would show nothing.

@@ -26,10 +26,10 @@ def test_a_method_by_its_name_or_class():
     [
         ({"method": "err"}, "method='err': must be one of joint, van"),
         ({"method": mdmt.Task}, "must be a method such as mdmt.ER()"),
-        ({"memory": 100}, "memory=100: say of what: mdmt.memory.Reservoir(100)"),
+        ({"memory": 100}, "memory=100 is ambiguous: mdmt.memory.Reservoir(100)"),
         ({"memory": "ring"}, "memory='ring': must be a memory"),
-        ({"device": "cuda:77"}, "device='cuda:77' cannot be used here"),
-        ({"device": "gpu"}, "device='gpu' cannot be used here"),
+        ({"device": "cuda:77"}, "device='cuda:77' is not available"),
+        ({"device": "gpu"}, "device='gpu' is not available"),
         ({"precision": "fp16"}, "precision='fp16': must be fp32 or bf16"),
         ({"backbone": "resnet18"}, "backbone='resnet18': must be a torch.nn.Module"),
         ({"backbone": torch.nn.Identity}, "backbone=Identity: must be a torch.nn.Module"),
@@ -55,9 +55,9 @@ def test_tuples_for_tasks_and_lists_for_streams():
     assert [task.name for task in other.tasks] == ["a", "b"]
     assert other.record.tasks[1]["test"] == 4
     for wrong in ((x, [0, 1, 0, 1]), "a", None):
-        assert "is not a task: give mdmt.Task(name, x, y)" in mistake(other.learn, wrong)
-    assert "is not a stream" in mistake(other.run, "digits")
-    assert "is not a stream" in mistake(other.run, stream[0])
+        assert "pass mdmt.Task(name, x, y)" in mistake(other.learn, wrong)
+    assert "pass mdmt.Stream(name, tasks)" in mistake(other.run, "digits")
+    assert "pass mdmt.Stream(name, tasks)" in mistake(other.run, stream[0])
 
 
 @pytest.mark.parametrize("method", ["van", "mdmt-r"])

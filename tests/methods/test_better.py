@@ -39,7 +39,7 @@ def test_the_model_answers_with_the_running_mean_of_its_weights(tmp_path):
     x = stream[0].view(stream[0].test.inputs)
     answered = learner.features(x)
     live = learner.model.flat.detach().clone()
-    learner.model.answering = None
+    learner.model.answer_weights = lambda: None
     learning = learner.features(x)
     with torch.no_grad():
         learner.model.flat.copy_(mean)

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 import mdmt
-import mdmt.network.model
+import mdmt.network.by_hand
 from mdmt.backbones import mlp
 from mdmt.learner import Learner
 from mdmt.memory import Reservoir, Ring, TaskRing
 from mdmt.methods import METHODS
+from mdmt.network.by_hand import ByHand
 from mdmt.tasks import Stream, Task
 
 
@@ -37,10 +38,10 @@ def test_a_stream_by_hand_is_that_of_autograd(name, heads, monkeypatch, float64)
     """In double precision: in single, a stream is long enough for roundings to grow."""
     outputs = 11  # free rows, too
     ours = learned(METHODS[name](), heads, outputs)
-    assert ours.model.by_hand
-    monkeypatch.setattr(mdmt.network.model, "MLP", type(None))
+    assert isinstance(ours.gradients, ByHand)
+    monkeypatch.setattr(mdmt.network.by_hand, "MLP", type(None))
     theirs = learned(METHODS[name](), heads, outputs)
-    assert not theirs.model.by_hand
+    assert not isinstance(theirs.gradients, ByHand)
     torch.testing.assert_close(ours.model.flat, theirs.model.flat, rtol=0, atol=1e-9)
     assert not torch.equal(
         ours.model.flat[:100], Learner(mlp(12, 8)).backbone.layers[0].weight.flatten()[:100]
@@ -66,7 +67,7 @@ def test_many_batches_pass_in_groups(monkeypatch):
     learner = learned(METHODS["gem"](), "shared")
     batches = learner.memory.by_task(before=3) * 2
     whole = learner.method.grads(*batches)[1]
-    monkeypatch.setattr("mdmt.methods.base.GROUP", 25)
+    monkeypatch.setattr("mdmt.network.by_hand.GROUP", 25)
     torch.testing.assert_close(learner.method.grads(*batches)[1], whole, rtol=1e-5, atol=1e-6)
 
 
@@ -80,7 +81,7 @@ def test_a_network_of_ones_own_and_a_frozen_weight_go_through_autograd():
     for backbone in (Doubled(12, 8), frozen):
         learner = Learner(backbone, METHODS["van"]())
         learner.learn(tasks()[0])
-        assert not learner.model.by_hand
+        assert not isinstance(learner.gradients, ByHand)
 
 
 @pytest.mark.parametrize("policy", [Ring, TaskRing])
@@ -107,7 +108,7 @@ def test_features_are_computed_only_for_what_lasts_and_the_memory_is_the_same(
         return learner, len(passes)
 
     few, rare = run()
-    monkeypatch.setattr(policy, "expect", lambda self, counts: None)
+    monkeypatch.setattr(policy, "announce", lambda self, counts: None)
     all_of_them, often = run()
     assert rare < often / 2
     assert few.model.sha256() == all_of_them.model.sha256()

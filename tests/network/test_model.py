@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from mdmt import backbones
-from mdmt.network.model import Model, unit
+from mdmt.network.model import unit
+from support.models import model_of
 
 
 def networks():
@@ -15,7 +16,7 @@ def networks():
 @pytest.mark.parametrize("which", [0, 1])
 def test_the_flat_gradient_is_the_gradient_of_each_weight(which, generator):
     backbone, shape = networks()[which]
-    model = Model(backbone, backbone(torch.zeros(2, *shape)).shape[1], 4)
+    model = model_of(backbone, backbone(torch.zeros(2, *shape)).shape[1], 4)
     x = torch.rand(3, *shape, generator=generator)
     loss = model.scores(model.features(x)).square().sum()
     flat = model.gradient(loss)
@@ -31,7 +32,7 @@ def test_the_flat_gradient_is_the_gradient_of_each_weight(which, generator):
 
 def test_growth_keeps_what_was_there_and_appends(generator):
     backbone = backbones.reduced_resnet18(1, 2)
-    model = Model(backbone, 16, 3, seed=5)
+    model = model_of(backbone, 16, 3, seed=5)
     x = torch.rand(2, 1, 8, 8, generator=generator)
     old_flat, old_scores = model.flat.detach().clone(), model.scores(model.features(x)).detach()
     model.grow(7)
@@ -51,36 +52,38 @@ def test_rows_that_a_head_gains_are_drawn_anew_from_the_seed_and_their_place(whi
     heads = []
     for seed, noise in ((5, 0), (5, 1), (6, 0)):
         torch.manual_seed(noise)
-        model = Model(backbone, features, 40, seed=seed)
+        model = model_of(backbone, features, 40, seed=seed)
         with torch.no_grad():
             model.flat.mul_(1 + noise)  # what was learned meanwhile
         model.grow(80)
         heads.append(model.head[40:].detach().clone())
     assert torch.equal(heads[0], heads[1])
     assert not torch.equal(heads[0], heads[2])
-    both = Model(backbone, features, 80, seed=5).head.detach()
+    both = model_of(backbone, features, 80, seed=5).head.detach()
     assert not torch.equal(both[40:], heads[0])
     assert (
-        len(torch.unique(torch.cat([Model(backbone, features, 40, seed=5).head, heads[0]])[:, 0]))
+        len(
+            torch.unique(torch.cat([model_of(backbone, features, 40, seed=5).head, heads[0]])[:, 0])
+        )
         == 80
     )
     assert heads[0][:, :-1].std().item() == pytest.approx(both[:, :-1].std().item(), rel=0.15)
 
 
 def test_rows_are_claimed_in_order_and_the_head_doubles():
-    model = Model(backbones.mlp(4, 3), 3, 4)
-    assert model.claim(0, 3).tolist() == [0, 1, 2]
-    assert model.outputs == 4
-    assert model.claim(1, 3).tolist() == [3, 4, 5]
+    model = model_of(backbones.mlp(4, 3), 3, 4)
+    assert model.heads.claim_rows(0, 3, model).tolist() == [0, 1, 2]
+    assert model.heads.outputs == 4
+    assert model.heads.claim_rows(1, 3, model).tolist() == [3, 4, 5]
     assert model.head_of_class.tolist() == [0, 0, 0, 1, 1, 1, -1, -1]
-    assert model.outputs == 6
-    model.claim(2, 20)
+    assert model.heads.outputs == 6
+    model.heads.claim_rows(2, 20, model)
     assert len(model.head) == 26
 
 
 def test_scores(generator):
-    linear = Model(backbones.mlp(4, 3), 3, 2)
-    cosine = Model(backbones.mlp(4, 3), 3, 2, cosine=True)
+    linear = model_of(backbones.mlp(4, 3), 3, 2)
+    cosine = model_of(backbones.mlp(4, 3), 3, 2, cosine=True)
     f = torch.randn(5, 3, generator=generator)
     assert torch.allclose(linear.scores(f), f @ linear.head[:, :-1].T + linear.head[:, -1])
     expected = nn.functional.cosine_similarity(f[:, None, :], cosine.head[None, :, :-1], dim=2)
@@ -95,22 +98,22 @@ def test_a_zero_vector_has_finite_cosines_and_gradients():
 
 def test_normalisation_lives_in_the_model():
     x = torch.tensor([[0, 255]], dtype=torch.uint8)
-    plain = Model(nn.Identity(), 2, 1, scale=1 / 255)
+    plain = model_of(nn.Identity(), 2, 1, scale=1 / 255)
     assert torch.allclose(plain.features(x), torch.tensor([[0.0, 1.0]]))
-    shifted = Model(nn.Identity(), 2, 1, scale=1 / 255, mean=torch.tensor([0.5, 0.25]))
+    shifted = model_of(nn.Identity(), 2, 1, scale=1 / 255, mean=torch.tensor([0.5, 0.25]))
     assert torch.allclose(shifted.features(x), torch.tensor([[-0.5, 0.75]]))
 
 
 def test_frozen_weights_are_not_learned():
     net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     net[0].requires_grad_(False)
-    model = Model(net, 2, 5)
+    model = model_of(net, 2, 5)
     assert model.flat.numel() == 4 * 2 + 2 + 5 * 3
 
 
 def test_evaluating_restores_each_modules_mode():
     net = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
-    model = Model(net, 2, 1)
+    model = model_of(net, 2, 1)
     with model.training():
         net[1].eval()  # a person froze this one
         with model.evaluating():
@@ -122,7 +125,7 @@ def test_evaluating_restores_each_modules_mode():
 
 def test_evaluation_is_the_resting_mode():
     net = nn.Sequential(nn.Linear(2, 2), nn.Dropout()).train()
-    model = Model(net, 2, 1)
+    model = model_of(net, 2, 1)
     assert not any(module.training for module in net.modules())
     modes = []
 
@@ -159,7 +162,7 @@ def test_a_network_keeps_the_layout_it_came_with_unless_it_asks(asks, given, lay
     net = Kernels(asks).to(memory_format=given)
     x = torch.rand(2, 3, 5, 5, generator=generator)
     expected = net(x).detach()
-    model = Model(net, expected.shape[1], 2)
+    model = model_of(net, expected.shape[1], 2)
     assert net[0].weight.is_contiguous(memory_format=layout)
     seen = []
     net[0].register_forward_hook(
@@ -171,5 +174,5 @@ def test_a_network_keeps_the_layout_it_came_with_unless_it_asks(asks, given, lay
 
 def test_our_convolutions_have_their_channels_last():
     net = backbones.reduced_resnet18(3, 2)
-    Model(net, 16, 2)
+    model_of(net, 16, 2)
     assert net.conv.weight.is_contiguous(memory_format=torch.channels_last)

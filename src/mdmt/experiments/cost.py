@@ -33,6 +33,7 @@ from mdmt.experiments.resolve import find_method, resolve
 from mdmt.experiments.run import learner_for
 from mdmt.learner import Learner
 from mdmt.methods.base import Method
+from mdmt.network.gradients import Gradients
 from mdmt.published import table
 from mdmt.runs.config import RunConfig
 from mdmt.runs.request import RunRequest
@@ -135,12 +136,12 @@ def _bytes_of_step(learner: Learner) -> dict[str, int]:
     for tensor in remembered:
         vectors.track(tensor)  # a step may replace it: then both count only while both are there
     del remembered
-    # Passes by hand hold the same bytes, but only autograd can be watched.
-    by_hand = learner.model.by_hand
-    learner.model.by_hand = False
+    # By autograd, which can be watched; gradients by hand take the same bytes.
+    usual = learner.gradients
+    learner.gradients = Gradients(learner.model, learner.method)
     with activations, vectors:
         learner.step(batch)
-    learner.model.by_hand = by_hand
+    learner.gradients = usual
     return {"vectors": max(0, vectors.peak - before), "activations": activations.peak}
 
 

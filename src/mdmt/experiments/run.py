@@ -152,7 +152,7 @@ def _stream(config: RunConfig, options: _Options) -> Stream:
 
 
 def _after_step(learner: Learner, folder: RunFolder, options: _Options) -> None:
-    if learner.record.steps == 1 and learner.model.is_repeated:
+    if learner.record.steps == 1 and learner.model.repeats_batches:
         options.tell(REPEATED)
     # The first step of a task: the task before it is over.
     if options.events and learner.step_in_task == 1 and ranks.rank() == 0:

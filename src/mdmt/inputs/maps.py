@@ -17,7 +17,7 @@ from torch import Tensor
 
 BUDGET = 64 * 2**20  # bytes that are gathered before pages are given back
 
-_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+open_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 _gathered = 0  # bytes since then
 
 
@@ -25,7 +25,7 @@ def map_file(path: str | Path, size: int) -> Tensor:
     """The bytes of a file; what is written to the tensor does not reach the file."""
     with open(path, "rb") as file:
         pages = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
-    _maps.add(pages)
+    open_maps.add(pages)
     return torch.frombuffer(pages, dtype=torch.uint8)
 
 
@@ -34,7 +34,7 @@ def adopt(array: Any) -> None:
     its own.
     """
     if isinstance(array, np.memmap) and array.mode != "c":
-        _maps.add(array._mmap)  # type: ignore[attr-defined]
+        open_maps.add(array._mmap)  # type: ignore[attr-defined]
 
 
 def after_gathering(size: int) -> None:
@@ -44,5 +44,5 @@ def after_gathering(size: int) -> None:
     if _gathered < BUDGET or not hasattr(mmap, "MADV_DONTNEED"):
         return
     _gathered = 0
-    for pages in list(_maps):
+    for pages in list(open_maps):
         pages.madvise(mmap.MADV_DONTNEED)

@@ -1,40 +1,58 @@
-"""What a person gives a learner, as the parts it works with; what cannot be is one line, at
-once.
-"""
+"""Validate and convert the Learner's arguments, and keep track of who owns what."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
 
+from mdmt.backbones import make as make_backbone
 from mdmt.errors import Mistake
 from mdmt.memory import POLICIES, Memory, Ring
+from mdmt.memory import make as make_memory
 from mdmt.methods import MDMTR, METHODS
 from mdmt.methods.base import Method
 from mdmt.network.model import Precision
 from mdmt.tasks import HeadKind, Stream, Task
 
+_owners: Any = WeakIdKeyDictionary()  # a backbone, method or memory, and its learner
+
+
+def own(learner: Any, **things: Any) -> None:
+    """Give things to a learner; refuse those that another one has.
+
+    Two learners with one network would both train it, and each would answer with the other's
+    weights.
+    """
+    for what, thing in things.items():
+        owner = _owners.get(thing)
+        if owner is not None and owner() is not None:
+            raise Mistake(
+                f"this {what} belongs to another learner, which goes on changing it: make a new"
+                f" {what} for each learner"
+            )
+    for thing in things.values():
+        _owners[thing] = weakref.ref(learner)
+
 
 def backbone_of(given: Any) -> nn.Module:
-    """A network; a class or a name is not one yet."""
+    """A network; a class or a name is refused."""
     if isinstance(given, nn.Module):
         return given
     what = given.__name__ if isinstance(given, type) else repr(given)
-    advice = (
-        "make one of it first"
-        if isinstance(given, type)
-        else "mdmt.backbones.reduced_resnet18() is one"
-    )
+    advice = "pass an instance" if isinstance(given, type) else "try mdmt.backbones.mlp(784)"
     raise Mistake(
         f"backbone={what}: must be a torch.nn.Module that maps inputs to feature vectors; {advice}"
     )
 
 
 def method_of(given: Any) -> Method:
-    """A method, or one with its usual settings by its class or its name; None is MDMT-R."""
+    """A method, or a class or name of one with its default settings; None is MDMT-R."""
     if given is None:
         return MDMTR()
     if isinstance(given, str):
@@ -54,9 +72,7 @@ def method_of(given: Any) -> Method:
 
 
 def memory_of(given: Any) -> Memory:
-    """A memory, or one of its usual size by its class; None is a ring. A number does not say what
-    it counts.
-    """
+    """A memory, or a class of one with its default size; None is a ring."""
     if given is None:
         return Ring()
     if isinstance(given, type) and given in POLICIES.values():
@@ -65,36 +81,35 @@ def memory_of(given: Any) -> Memory:
         return given
     if isinstance(given, int) and not isinstance(given, bool):
         raise Mistake(
-            f"memory={given}: say of what: mdmt.memory.Reservoir({given}) keeps {given} examples in"
+            f"memory={given} is ambiguous: mdmt.memory.Reservoir({given}) keeps {given} examples in"
             f" all, mdmt.memory.Ring({given}) the last {given} of each class"
         )
     raise Mistake(f"memory={given!r}: must be a memory such as mdmt.memory.Ring(per_class=25)")
 
 
 def device_of(given: Any) -> torch.device:
-    """A device that is there; `auto` is an accelerator, or the processor where there is none."""
+    """A device of this machine; `auto` is an accelerator if there is one, else the CPU."""
     try:
         device = _accelerator() if given == "auto" else torch.device(given)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise Mistake(
-            f"device={given!r} cannot be used here: {reason}; device='cpu' always can"
+            f"device={given!r} is not available: {reason}; device='cpu' always is"
         ) from None
     return device
 
 
 def _accelerator() -> torch.device:
     if hasattr(torch, "accelerator"):
-        found = (
-            torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        )
+        available = torch.accelerator.is_available()
+        found = torch.accelerator.current_accelerator() if available else None
         return found or torch.device("cpu")
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")  # torch before 2.6
 
 
 def precision_of(given: Any, device: torch.device) -> Precision:
-    """fp32, or bf16 where the device has it."""
+    """fp32, or bf16 if the device supports it."""
     if given not in ("fp32", "bf16"):
         raise Mistake(f"precision={given!r}: must be fp32 or bf16")
     if given == "bf16":
@@ -104,7 +119,7 @@ def precision_of(given: Any, device: torch.device) -> Precision:
         except (RuntimeError, NotImplementedError) as error:
             reason = str(error).strip().splitlines()[0].rstrip(".")
             raise Mistake(
-                f"precision='bf16' cannot be used on {device}: {reason}; fp32 always can"
+                f"precision='bf16' is not available on {device}: {reason}; fp32 always is"
             ) from None
     return given  # type: ignore[no-any-return]
 
@@ -119,14 +134,14 @@ def whole_number(name: str, value: Any, least: int = 1, most: int | None = None)
 
 
 def task_of(given: Any) -> Task:
-    """A task, or the name, inputs and labels of one, with or without a pair to test on."""
+    """A task, or a tuple of its name, inputs and labels, with or without a pair to test on."""
     if isinstance(given, Task):
         return given
     if isinstance(given, (tuple, list)) and len(given) in (3, 4) and isinstance(given[0], str):
         name, x, y, *test = given
         return Task(name, x, y, test=test[0] if test else None)
     raise Mistake(
-        f"a {type(given).__name__} is not a task: give mdmt.Task(name, x, y), or (name, x, y)"
+        f"cannot learn a {type(given).__name__}: pass mdmt.Task(name, x, y), or (name, x, y)"
     )
 
 
@@ -137,6 +152,49 @@ def stream_of(given: Any, heads: HeadKind | None) -> Stream:
     if isinstance(given, Sequence) and not isinstance(given, str):
         return Stream("stream", [task_of(task) for task in given], heads=heads or "per-task")
     raise Mistake(
-        f"a {type(given).__name__} is not a stream: give mdmt.Stream(name, tasks), or a list of"
-        " tasks"
+        f"cannot run a {type(given).__name__}: pass mdmt.Stream(name, tasks), or a list of tasks"
     )
+
+
+def saved_backbone(
+    folder: str | Path, about: Mapping[str, Any], given: nn.Module | None
+) -> nn.Module:
+    if about["backbone"] is None:
+        own: nn.Module = _given(folder, "backbone", about.get("backbone_class"), given)
+        return own
+    return make_backbone(about["backbone"]) if given is None else given
+
+
+def saved_method(folder: str | Path, about: Mapping[str, Any], given: Method | None) -> Method:
+    name = about["name"]
+    if name not in METHODS:
+        own: Method = _given(folder, "method", name if ":" in name else None, given)
+        return own
+    return METHODS[name](**about["arguments"]) if given is None else given
+
+
+def saved_memory(folder: str | Path, about: Mapping[str, Any], given: Memory | None) -> Memory:
+    spec = {key: value for key, value in about.items() if key != "state"}
+    if spec["policy"] not in POLICIES:
+        own: Memory = _given(folder, "memory", spec["policy"], given)
+        return own
+    return make_memory(spec) if given is None else given
+
+
+def _given(folder: str | Path, what: str, saved: str | None, given: Any) -> Any:
+    """A part that the caller has to pass, of the class that was saved."""
+    if given is None:
+        of_class = f" of the class {saved}" if saved else " of your own"
+        raise Mistake(
+            f"{folder} was saved with a {what}{of_class}: pass it, Learner.load({str(folder)!r},"
+            f" {what}=...)"
+        )
+    name = type(given).__qualname__
+    if saved is not None and saved.rpartition(":")[2] != name:
+        raise Mistake(f"{folder} was saved with the {what} {saved}, but {what}= is a {name}")
+    return given
+
+
+def class_path(thing: object) -> str:
+    """The class of a thing, as module:Class."""
+    return f"{type(thing).__module__}:{type(thing).__qualname__}"

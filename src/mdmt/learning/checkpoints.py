@@ -52,7 +52,7 @@ class Saveable(Protocol):
         """The parts by name: model, heads, method, optimiser, memory, recorder."""
 
     @property
-    def place(self) -> str:
+    def position_text(self) -> str:
         """The current task and step, in words."""
 
     def check_weights(self) -> None:
@@ -173,7 +173,7 @@ class Checkpoints:
         save(learner, self.folder, keep=True)
         self.last = time.monotonic()
         self.cost = self.last - start
-        learner.last_checkpoint = f"that of {learner.place}, in {self.folder}"
+        learner.last_checkpoint = f"that of {learner.position_text}, in {self.folder}"
 
 
 def parse_every(every: int | str) -> tuple[int | None, float | None]:

@@ -9,30 +9,29 @@ from torch import Tensor
 
 from mdmt.errors import Mistake
 from mdmt.inputs.device import send
-from mdmt.network.heads import Heads
-from mdmt.network.model import Model, chunks
-from mdmt.network.scores import best
+from mdmt.learning.reader import Reader
+from mdmt.network.model import Model, best
 from mdmt.tasks import Task
 
 DRIFT_SAMPLE = 100  # test examples of each task whose features are followed
 
 
 def accuracies(
-    task: Task, model: Model, heads: Heads, *, per_class: bool = False
+    task: Task, model: Model, reader: Reader, *, per_class: bool = False
 ) -> tuple[float, float] | None:
     """Accuracy on a task's test examples, with the task given and with all seen heads competing.
 
     None if the task has no test examples, or has a class that no head knows.
     """
-    rows = heads.rows(task)
+    rows = reader.heads.rows(task)
     if task.test is None or rows is None:
         return None
     labels = send(rows[task.test.labels], model.flat.device)
-    allowed = (model.only(rows), model.head_of_class >= 0)
+    allowed = (model.only(rows), model.seen())
     right = torch.empty(2, len(labels), dtype=torch.bool, device=labels.device)
     with model.evaluating():
-        for part in chunks(task.test.inputs, model.flat.device):
-            inputs = heads.shelf.inputs(task, "test", torch.arange(part.start, part.stop))
+        for part in model.chunks(task.test.inputs):
+            inputs = reader.inputs(task, "test", torch.arange(part.start, part.stop))
             scores = model.scores(model.features(inputs))
             for which, mask in enumerate(allowed):
                 right[which, part] = best(scores, mask) == labels[part]

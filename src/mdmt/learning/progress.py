@@ -59,12 +59,15 @@ def progress_of(learner: Learning) -> Progress:
 
 
 @contextmanager
-def step_bar(name: str) -> Iterator[Callable[[Learning], None]]:
+def step_bar(name: str, *, shown: bool = True) -> Iterator[Callable[[Learning], None] | None]:
     """Show a bar on stderr while one task is learned; yields a function to call after each step.
 
     If stderr is no terminal, it prints one line after the first step and one at the end. The number
     of steps is known only after the first step, since it depends on the network.
     """
+    if not shown:
+        yield None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar

@@ -1,23 +1,40 @@
-"""Torch's global random numbers, which a user's dropout draws: the learner's own while it learns,
-then the caller's again.
+"""Random numbers: a generator for each purpose, and torch's global ones while a learner learns.
 
-The processor has one generator of them, and an accelerator another.
+A user's dropout draws from torch's global generators: one of the CPU, another of an accelerator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import IntEnum
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 ACCELERATORS = ("cuda", "mps", "xpu")  # devices with a generator of their own
 
 
+class Purpose(IntEnum):
+    """What random numbers are for. Each purpose has its own, so that none disturbs another."""
+
+    ORDER = 1  # of a task's examples
+    MEMORY = 2  # draws and replacements
+    SAMPLE = 3  # of a task's examples, for a method that looks back
+    AUGMENT = 5  # crops and flips of new examples
+    ORDER_OF_MORE = 6  # of more data of an earlier task
+    AUGMENT_MORE = 7
+
+
+def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:
+    """A generator that depends on the seed, the purpose and, say, the task and the step."""
+    return np.random.default_rng([seed, int(purpose), *numbers])
+
+
 class Randomness:
-    """The states of the generators that a learner on a device draws from."""
+    """The states of torch's global generators that belong to a learner."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         devices = {"random": torch.device("cpu")}
@@ -32,9 +49,7 @@ class Randomness:
 
     @contextmanager
     def drawn(self) -> Iterator[None]:
-        """Until the end of the block torch draws from these; what it drew from before is as it
-        was.
-        """
+        """Use these generators inside the block, then restore the caller's."""
         callers = self._get()
         self._set(self.states)
         self.in_use = True
@@ -50,7 +65,7 @@ class Randomness:
         return self._get() if self.in_use else self.states
 
     def load_state(self, states: Mapping[str, Tensor]) -> None:
-        """Take over those that are there: another device's are of no use on this one."""
+        """Restore the states of this learner's devices; those of other devices are of no use."""
         self.states |= {name: state for name, state in states.items() if name in self.devices}
 
     def _get(self) -> dict[str, Tensor]:

@@ -23,16 +23,17 @@ from torch import Tensor
 import mdmt.learning.evaluation as evaluation
 import mdmt.runs.snapshots as snapshots
 from mdmt.inputs.device import send
+from mdmt.learning.reader import Reader
 from mdmt.memory import Memory
 from mdmt.metrics import BETA, curve_stride
-from mdmt.network.heads import Heads
 from mdmt.network.model import Model, unit
 from mdmt.runs.record import Matrix, Record, TaskInfo
-from mdmt.runs.step_log import ROWS, StepLog
+from mdmt.runs.step_log import ROWS, Step, StepLog
 from mdmt.system.files import JsonObject
 from mdmt.tasks import Task
 
 LOG_ROWS = 1000  # logged steps of a task, at most, in addition to its last step
+UNREAD = (math.nan, math.nan, math.nan)  # loss, gradient and its norm, until they are read
 READ_EVERY = 64  # steps after which numbers are read from an accelerator
 
 
@@ -52,13 +53,14 @@ class Recorder:
 
     def __init__(
         self,
-        heads: Heads,
+        reader: Reader,
         *,
         stop: Callable[[str, int], NoReturn],
         batch: int = 10,
         per_class: bool = False,
     ) -> None:
-        self.heads = heads
+        self.reader = reader
+        self.heads = reader.heads
         self.stop = stop
         self.curve_stride = curve_stride(batch)
         self.per_class = per_class  # accuracy is the mean of the classes' accuracies
@@ -160,8 +162,9 @@ class Recorder:
         """Count the step, one of `last` in its task, and log it if it is one of the logged ones."""
         self.record.steps += 1
         if self.stream_length and ((step - 1) % log_stride(last) == 0 or step == last):
-            self.step_log.add(len(self.heads.tasks), step, self.record.seconds)
-            self._fill_log(step)
+            loss, gradient, norm = self._stats or UNREAD
+            seconds = self.record.seconds
+            self.step_log.append(Step(len(self.heads.tasks), step, loss, gradient, seconds, norm))
 
     def _fill_log(self, step: int) -> None:
         if self._stats is not None:
@@ -208,7 +211,7 @@ class Recorder:
 
     def accuracies(self, task: Task, model: Model) -> tuple[float, float] | None:
         """Accuracy on a task with the task given, and with all seen heads competing."""
-        return evaluation.accuracies(task, model, self.heads, per_class=self.per_class)
+        return evaluation.accuracies(task, model, self.reader, per_class=self.per_class)
 
     def _drift(self, name: str, model: Model) -> float | None:
         """How far a task's features have moved since it was learned."""
@@ -256,7 +259,7 @@ class Recorder:
         for name, value in tensors.items():
             kind, _, rest = name.partition(".")
             if kind == "right_after":
-                self.reference_features[rest] = value.to(self.heads.shelf.device)
+                self.reference_features[rest] = value.to(self.reader.device)
             elif kind == "snapshots":
                 self.snapshots[rest] = value.cpu()
             else:

@@ -32,8 +32,13 @@ class DERPP(Rehearsal):
     incoming = logits = None  # the latest mini-batch, and its logits in the pass that taught it
 
     def represent(self, batch: Batch) -> Tensor:
-        """Store logits, and NaN for the rows that belong to no class yet."""
-        logits = self.logits if batch is self.incoming else None
+        """Store logits, and NaN for the rows that belong to no class yet.
+
+        The memory keeps images as they came while the pass saw augmented ones: the two batches
+        share their labels.
+        """
+        learned = self.incoming is not None and batch.labels is self.incoming.labels
+        logits = self.logits if learned else None
         logits = self.model.scores(super().represent(batch)) if logits is None else logits
         return logits.masked_fill(self.model.head_of_class < 0, torch.nan)
 

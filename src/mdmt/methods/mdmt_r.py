@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,16 +11,15 @@ from torch.nn import functional
 from mdmt.errors import Mistake
 from mdmt.inputs.device import send
 from mdmt.losses import (
-    Slopes,
     angular_margin,
-    angular_margin_slopes,
     cross_domain_softmax,
     episodic_distillation,
-    episodic_distillation_slopes,
     released_angular_margin,
     two_level_angular_margin,
 )
 from mdmt.methods.base import Buffer, Rehearsal, setting
+from mdmt.network.by_hand import angular_margin_slopes, episodic_distillation_slopes
+from mdmt.network.gradients import Slopes
 from mdmt.tasks import Batch
 
 # What a reading says of who competes (with either head) and of the distance.
@@ -82,8 +81,9 @@ class MDMTR(Rehearsal):
         self.stores_features = self.distance != "none"
 
     def gradient(self, batch: Batch) -> Tensor:
-        """The sum of three gradients: new task, memory, distillation; the memory goes first, as
-        batch norm sees it.
+        """The sum of three gradients: new task, memory, distillation.
+
+        The memory passes first: that is the order batch norm sees.
         """
         reference = self.memory.sample(self.reference_batch)
         gradient = self.grad(batch)[1] if reference is None else self.grad(reference, batch)[1]
@@ -92,44 +92,32 @@ class MDMTR(Rehearsal):
         return gradient
 
     def begin_task(self) -> None:
-        """The average begins where the weights do; that of a new row of the head when a task claims
-        it.
-        """
+        """Start the average of a new row of the head where the row starts."""
         if not self.average:
             return
         *earlier, task = self.learner.tasks[: self.learner.current + 1]
         if not earlier:
             self.mean = self.model.flat.detach().clone()
-        new = sorted(
-            set(task.rows.tolist()).difference(*(known.rows.tolist() for known in earlier))
-        )
+        old = {row for learned in earlier for row in learned.rows.tolist()}
+        new = sorted(set(task.rows.tolist()) - old)
         rows = send(torch.tensor(new, dtype=torch.int64), self.mean.device)
         mean = self.mean[-self.model.head.numel() :].view_as(self.model.head)
         mean.index_copy_(0, rows, self.model.head.detach().index_select(0, rows))
-        self.model.answering = self.mean
 
     def step(self, batch: Batch) -> None:
-        """As it was; the average follows, before the memory is written.
+        """Take the step, then move the average, before the memory is written.
 
-        At first it is the mean of the task's own steps: a long one would not answer for a new task
-        for a while.
+        Early in a task the average is the mean of the task's own steps: a long one would take a
+        while to answer for a new task.
         """
-        super().step(batch)
+        self.learner.apply(self.gradient(batch))
         if self.average:
             share = max(1 - self.average, 1 / (self.learner.step_in_task + 1))
             self.mean.lerp_(self.model.flat.detach(), share)
 
-    def grow(self) -> None:
-        """The average has grown too."""
-        super().grow()
-        if self.average:
-            self.model.answering = self.mean
-
-    def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
-        """Also answer with the average again."""
-        super().load_state(tensors, rest)
-        if self.average:
-            self.model.answering = self.mean
+    def answer_weights(self) -> Tensor | None:
+        """The averaged weights, if there is an average."""
+        return self.mean if self.average else None
 
     def loss(self, features: Tensor, batch: Batch) -> Tensor:
         """The margin loss of each sample and, where representations are stored with it, its
@@ -139,12 +127,12 @@ class MDMTR(Rehearsal):
         if batch.features is None or self.distance == "none":
             return loss
         old = features[: len(batch.features)]
-        return _first_plus(
+        return _add_to_first(
             loss, episodic_distillation(old, batch.features, self.distance, reduction="none")
         )
 
     def margin_loss(self, scores: Tensor, batch: Batch) -> Tensor:
-        """The part of each sample's loss that looks at its scores."""
+        """The part of each sample's loss that depends on its scores."""
         heads = self.heads(batch)
         owner = self.model.head_of_class
         if self.head == "linear":
@@ -168,7 +156,7 @@ class MDMTR(Rehearsal):
                 heads,
                 owner,
                 current=self.learner.current,
-                outputs=self.model.outputs,
+                outputs=self.model.heads.outputs,
                 reduction="none",
                 **margins,
             )
@@ -182,52 +170,36 @@ class MDMTR(Rehearsal):
             **margins,
         )
 
-    @property
-    def has_slopes(self) -> bool:
-        """Whatever the heads; a loss of a subclass's own has none."""
-        return type(self).loss is MDMTR.loss
-
-    @property
-    def slopes_are_formulas(self) -> bool:
-        """Where one head has all rows."""
-        return (
-            self.head == "cosine" and self._one_head and type(self).margin_loss is MDMTR.margin_loss
-        )
-
     def slopes(self, features: Tensor, scores: Tensor, batch: Batch, weights: Tensor) -> Slopes:
-        """By hand where one head has all rows; elsewhere autograd finds those of the margins, in
-        the scores alone.
-        """
-        if self.slopes_are_formulas:
-            found = angular_margin_slopes(
+        """`loss` with its derivatives; autograd finds those of margins between several heads."""
+        formula = self.head == "cosine" and type(self).margin_loss is MDMTR.margin_loss
+        if formula and self._one_head:
+            margins = angular_margin_slopes(
                 scores, batch.labels, weights, margin=self.class_margin, scale=self.scale
             )
         else:
             with torch.enable_grad():
                 leaf = scores.detach().requires_grad_()
                 losses = self.margin_loss(leaf, batch)
-                (of_scores,) = torch.autograd.grad(losses, leaf, weights[:, 0])
-            found = Slopes(losses.detach(), of_scores)
+                (wrt_scores,) = torch.autograd.grad(losses, leaf, weights[:, 0])
+            margins = Slopes(losses.detach(), wrt_scores)
         if batch.features is None or self.distance == "none":
-            return found
+            return margins
         old = len(batch.features)
-        moved, of_features = episodic_distillation_slopes(
+        moved, wrt_features = episodic_distillation_slopes(
             features[:old], batch.features, weights[:old], self.distance
         )
-        return Slopes(_first_plus(found.losses, moved), found.of_scores, of_features)
+        return Slopes(_add_to_first(margins.losses, moved), margins.wrt_scores, wrt_features)
 
     @property
     def _one_head(self) -> bool:
-        """Whether one head has all rows: no task margin, and nothing to leave out."""
-        return (
-            self.learner.heads.shared
-            and self.model.undivided
-            and self.model.outputs == len(self.model.head)
-        )
+        """Whether one shared head owns all rows: no task margin, and every row competes."""
+        heads = self.model.heads
+        complete = heads.has_one_head and heads.outputs == len(self.model.head)
+        return complete and heads.kind == "shared"
 
 
-def _first_plus(losses: Tensor, more: Tensor) -> Tensor:
-    """Something more for the first samples, those of the memory."""
-    return losses + (
-        more if len(more) == len(losses) else functional.pad(more, (0, len(losses) - len(more)))
-    )
+def _add_to_first(losses: Tensor, more: Tensor) -> Tensor:
+    """Add something to the losses of the first samples, those of the memory."""
+    missing = len(losses) - len(more)
+    return losses + (functional.pad(more, (0, missing)) if missing else more)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from torch import Tensor
 
-import mdmt.ranks as ranks
 from mdmt.methods.base import Method, setting
-from mdmt.network.by_hand import descend, sample_weights
 from mdmt.tasks import Batch
 
 
@@ -48,7 +44,7 @@ class MER(Method):
                 *earlier, last = self.visits(new)
                 for example in earlier:
                     self.visit(example)
-                # Which also checks that the losses of all were finite.
+                # `apply` also checks that the losses of all visits are finite.
                 self.learner.apply(self.grad(last)[1])
                 self.interpolate(start, self.beta)
             self.interpolate(first, self.gamma)
@@ -62,16 +58,12 @@ class MER(Method):
         return [Batch(*example) for example in zip(*columns, strict=True)] + [new]
 
     def visit(self, example: Batch) -> None:
-        """A step for one example; without its gradient in full where the network goes back by
-        hand.
-        """
-        length = self.learner.plain_step
-        if not (self.model.by_hand and self.has_slopes and length) or ranks.size() > 1:
+        """A step for one example; a plain one needs no gradient written out."""
+        lr = self.learner.optimiser.plain_lr
+        if lr is None:
             self.learner.apply(self.grad(example)[1])
-            return
-        weights = sample_weights((1,), self.model.flat.dtype, self.model.flat.device)
-        slopes = partial(self.slopes, batch=example, weights=weights)
-        self.learner.losses.append(descend(self.model, example.inputs, slopes, length))
+        else:
+            self.learner.gradients.descend(example, lr)
 
     def live_state(self) -> list[Tensor]:
         """The weights and, where the network has them, batch-norm statistics."""

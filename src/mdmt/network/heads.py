@@ -1,44 +1,56 @@
-"""Which rows of the head stand for which class of which task."""
+"""Who owns which row of the head: the one place that knows which row stands for which class."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from mdmt.errors import Mistake
-from mdmt.inputs.device import Shelf, send
-from mdmt.network.model import Model
 from mdmt.tasks import Batch, HeadKind, Task
+
+FREE = -1  # the owner of a row that no head has claimed
+
+
+class Growing(Protocol):
+    """A model whose head can gain rows."""
+
+    def grow(self, capacity: int) -> None:
+        """Give the head `capacity` rows."""
 
 
 @dataclass
 class LearnedTask:
-    """A task the learner knows: its name, its classes and the rows of the head that stand for
-    them.
-    """
+    """A task that the learner knows, with the row of the head for each of its classes."""
 
     name: str
     classes: tuple[Hashable, ...]
-    rows: Tensor  # on the processor
+    rows: Tensor  # on the CPU
 
 
 class Heads:
-    """One head that all tasks share, or one per task; all of them are rows of one matrix."""
+    """One head that all tasks share, or one per task; all of them are rows of one matrix.
+
+    `owner[row]` is the number of the head that owns a row: the task's number, 0 for a shared head,
+    -1 for a free row. `outputs` is the number of classes that the stream declares, or of those in
+    use if there are more.
+    """
 
     def __init__(
-        self, kind: HeadKind | None, outputs: int = 0, device: str | torch.device = "cpu"
+        self, kind: HeadKind | None = None, outputs: int = 0, device: str | torch.device = "cpu"
     ) -> None:
         if kind not in (None, "shared", "per-task"):
             raise Mistake(f"heads={kind!r}: must be 'shared' or 'per-task'")
         self.kind = kind  # None: not decided yet
-        self.outputs = outputs  # rows in all, where the stream says so
-        self.shelf = Shelf(torch.device(device))
+        self.declared = outputs
+        self.outputs = outputs
+        self.owner = torch.empty(0, dtype=torch.int64, device=device)
+        self.has_one_head = False  # whether one head owns every row
         self.tasks: list[LearnedTask] = []
-        self._numbers: dict[str, int] = {}  # by name: asked for in every step
+        self.numbers: dict[str, int] = {}  # of the tasks, by name
 
     @property
     def shared(self) -> bool:
@@ -47,19 +59,53 @@ class Heads:
 
     @property
     def names(self) -> list[str]:
-        """The names of the tasks, in the order they were learned."""
+        """The names of the learned tasks, in order."""
         return [task.name for task in self.tasks]
 
-    def claim(self, task: Task, model: Model) -> None:
-        """Give a new task its rows of the head; classes that a shared head knows keep theirs."""
+    def of(self, batch: Batch) -> Tensor:
+        """The head that each sample of a batch belongs to."""
+        return torch.zeros_like(batch.tasks) if self.shared else batch.tasks
+
+    # Ownership of rows.
+
+    def add_rows(self, count: int) -> None:
+        """The head has grown by `count` free rows."""
+        free = torch.full((count,), FREE, device=self.owner.device)
+        self.set_owner(torch.cat([self.owner, free]))
+
+    def set_owner(self, owner: Tensor) -> None:
+        """Replace the owners of all rows."""
+        self.owner = owner
+        first = owner[:1]
+        self.has_one_head = bool(((owner == first) & (owner != FREE)).all()) and len(owner) > 0
+
+    def claim(self, task: Task, model: Growing) -> None:
+        """Give a task its rows; classes that a shared head already knows keep theirs."""
         rows = self._shared_rows()
         new = [c for c in task.classes if c not in rows]
         head = 0 if self.shared else len(self.tasks)
-        rows.update(zip(new, model.claim(head, len(new)).tolist(), strict=True))
+        rows.update(zip(new, self.claim_rows(head, len(new), model).tolist(), strict=True))
         self._add(task.name, task.classes, [rows[c] for c in task.classes])
 
+    def claim_rows(self, head: int, count: int, model: Growing) -> Tensor:
+        """Give a head the first `count` free rows; a head without enough room doubles at least."""
+        free = self._free_rows()
+        if len(free) < count:
+            capacity = len(self.owner)
+            model.grow(max(2 * capacity, capacity + count - len(free)))
+            free = self._free_rows()
+        self.owner[free[:count]] = head
+        self.set_owner(self.owner)
+        self.outputs = max(self.outputs, int((self.owner != FREE).sum()))
+        return free[:count]
+
+    def _free_rows(self) -> Tensor:
+        return (self.owner == FREE).nonzero()[:, 0]
+
+    # Tasks and classes.
+
     def rows(self, task: Task) -> Tensor | None:
-        """The rows that stand for a task's classes; None where a class has none."""
+        """The rows of a task's classes; None if a class has no row."""
         for learned in self.tasks:
             if learned.name == task.name:
                 return learned.rows
@@ -68,77 +114,63 @@ class Heads:
             return None
         return torch.tensor([shared[c] for c in task.classes])
 
-    def known_classes(self, task: Task) -> Task:
-        """More data of a task that was learned, with its classes in the order they were learned."""
+    def match_classes(self, task: Task) -> Task:
+        """More data of a learned task, with its classes in the order in which they were learned."""
         classes = self.tasks[self.number(task.name)].classes
         new = next((c for c in task.classes if c not in classes), None)
         if new is not None:
             raise Mistake(
-                f"task {task.name!r}: class {new!r} is not one of those learned, {list(classes)}; "
-                "a new class is a new task"
+                f"task {task.name!r}: class {new!r} is not one of those learned, {list(classes)};"
+                " learn a new class as a new task"
             )
         return task.with_classes(classes)
 
     def number(self, name: str) -> int:
-        """The place of a task among those learned, from 0."""
-        if name not in self._numbers:
+        """The position of a task among those learned, from 0."""
+        if name not in self.numbers:
             learned = ", ".join(map(repr, self.names)) or "none"
-            raise Mistake(f"task {name!r} was not learned; the learned ones are {learned}")
-        return self._numbers[name]
+            raise Mistake(f"task {name!r} was not learned; learned tasks: {learned}")
+        return self.numbers[name]
 
-    def batch(self, task: Task, index: Tensor) -> Batch:
-        """Some of a task's training examples as a batch; in a pool, indices run through its tasks
-        in order.
-        """
-        pieces = []
-        start = 0
-        for part in task.parts:
-            end = start + len(part.train)
-            inside = (
-                index if len(task.parts) == 1 else index[(index >= start) & (index < end)] - start
-            )
-            start = end
-            if len(inside):
-                number = self.number(part.name)
-                labels = self.tasks[number].rows.index_select(0, part.train.labels[inside])
-                inputs = self.shelf.inputs(part, "train", inside)
-                pieces.append(self._batch(inputs, labels, number))
-        return pieces[0] if len(pieces) == 1 else Batch.joined(pieces)
-
-    def _batch(self, inputs: Tensor, labels: Tensor, number: int) -> Batch:
-        tasks = torch.full_like(labels, number)
-        if self.shelf.device.type == "cpu":
-            return Batch(inputs, labels, tasks)
-        there = send(labels, self.shelf.device)
-        return Batch(inputs, there, torch.full_like(there, number), known=(labels, tasks))
-
-    def class_names(self, rows: Tensor) -> list[Hashable]:
+    def classes(self, rows: Tensor) -> list[Hashable]:
         """The class that each row stands for."""
         name = {
-            row: c for t in self.tasks for c, row in zip(t.classes, t.rows.tolist(), strict=True)
+            row: c
+            for task in self.tasks
+            for c, row in zip(task.classes, task.rows.tolist(), strict=True)
         }
         return [name[row] for row in rows.tolist()]
 
+    # State. The owners are saved with the weights whose rows they are: see `Model.state`.
+
     def state(self) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-        """Names, classes and rows of the tasks; no tensors."""
-        return {}, [
-            {"name": t.name, "classes": list(t.classes), "rows": t.rows.tolist()}
-            for t in self.tasks
+        """Names, classes and rows of the learned tasks."""
+        tasks = [
+            {"name": task.name, "classes": list(task.classes), "rows": task.rows.tolist()}
+            for task in self.tasks
         ]
+        return {}, tasks
 
     def load_state(self, _: dict[str, Tensor], tasks: list[dict[str, Any]]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` gave."""
         for task in tasks:
-            self._add(task["name"], tuple(task["classes"]), task["rows"])
+            self._add(task["name"], tuple(map(_hashable, task["classes"])), task["rows"])
 
     def _add(self, name: str, classes: tuple[Hashable, ...], rows: list[int]) -> None:
-        self._numbers.setdefault(name, len(self.tasks))
+        self.numbers.setdefault(name, len(self.tasks))
         self.tasks.append(LearnedTask(name, classes, torch.tensor(rows)))
 
     def _shared_rows(self) -> dict[Hashable, int]:
-        """The row of each class of a shared head; none where every task has its own."""
+        """The row of each class of a shared head; empty if every task has its own head."""
         if not self.shared:
             return {}
         return {
-            c: row for t in self.tasks for c, row in zip(t.classes, t.rows.tolist(), strict=True)
+            c: row
+            for task in self.tasks
+            for c, row in zip(task.classes, task.rows.tolist(), strict=True)
         }
+
+
+def _hashable(label: Any) -> Hashable:
+    """A class name as it was before JSON made a list of a tuple."""
+    return tuple(map(_hashable, label)) if isinstance(label, list) else label

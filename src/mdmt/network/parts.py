@@ -158,7 +158,7 @@ class _Normalise(torch.autograd.Function):
 # Networks of one's own.
 
 
-def takes_parts(backbone: nn.Module, example: Tensor) -> bool:
+def can_split(backbone: nn.Module, example: Tensor) -> bool:
     """Whether a network in training looks at each sample by itself and draws nothing: then its
     batches can be divided.
 

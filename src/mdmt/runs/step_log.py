@@ -38,10 +38,6 @@ class StepLog(list[Step]):
     COLUMNS = Step._fields
     FIRST_COLUMNS = COLUMNS[:5]  # of the first logs of mdmt 0.1.0, which had no gradient_norm
 
-    def add(self, task: int, step: int, seconds: float) -> None:
-        """Log a step whose loss and gradient are not known yet."""
-        self.append(Step(task, step, math.nan, math.nan, seconds))
-
     def fill(self, task: int, step: int, loss: float, gradient: float, norm: float) -> None:
         """Write loss and gradient into the row of a step, if the step was logged."""
         for number in range(len(self) - 1, -1, -1):

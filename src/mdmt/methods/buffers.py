@@ -1,0 +1,109 @@
+"""The buffers of a method: tensors that are saved, resumed, moved and grown without its help."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, overload
+
+import torch
+from torch import Tensor
+
+from mdmt.methods.settings import Configurable, class_name
+from mdmt.network.model import Model
+
+
+class Buffer:
+    """A tensor that a method remembers between steps; zeros at first.
+
+    `Buffer(like="params")` runs along the parameters and is padded with zeros when the head grows;
+    `Buffer(3)` has shape (3,). `Buffer(..., when="x")` exists only if the setting x is neither 0
+    nor None nor false. With `counts` it stays on the CPU, so that reading it does not wait for a
+    device.
+    """
+
+    def __init__(
+        self,
+        *shape: int,
+        like: Literal["params"] | None = None,
+        when: str | None = None,
+        counts: bool = False,
+    ) -> None:
+        self.shape = shape
+        self.like = like
+        self.when = when
+        self.counts = counts
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, method: None, owner: type) -> Buffer: ...
+
+    @overload
+    def __get__(self, method: Remembering, owner: type) -> Tensor: ...
+
+    def __get__(self, method: Remembering | None, owner: type) -> Tensor | Buffer:
+        """The tensor of a method; the declaration if asked of the class."""
+        if method is None:
+            return self
+        value: Tensor = method.__dict__[self.name]
+        return value
+
+    def __set__(self, method: Remembering, value: Tensor) -> None:
+        method.__dict__[self.name] = value
+
+
+class Remembering(Configurable):
+    """Gives, restores and grows the buffers that its class declares."""
+
+    model: Model
+
+    @classmethod
+    def buffers(cls) -> dict[str, Buffer]:
+        """The declared buffers by name."""
+        return {
+            name: buffer
+            for base in cls.__mro__
+            for name, buffer in vars(base).items()
+            if isinstance(buffer, Buffer)
+        }
+
+    def used_buffers(self) -> dict[str, Buffer]:
+        """The buffers that exist with the present settings."""
+        declared = self.buffers().items()
+        return {name: b for name, b in declared if b.when is None or getattr(self, b.when)}
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The size of all buffers."""
+        tensors: list[Tensor] = [getattr(self, name) for name in self.used_buffers()]
+        return sum(tensor.nbytes for tensor in tensors)
+
+    def create_buffers(self) -> None:
+        """Fill every buffer with zeros, in the shape that the model asks for."""
+        flat = self.model.flat
+        for name, buffer in self.used_buffers().items():
+            shape = flat.shape if buffer.like else buffer.shape
+            setattr(self, name, torch.zeros(shape, dtype=flat.dtype, device=self._device(buffer)))
+
+    def grow(self) -> None:
+        """Pad the buffers that run along the parameters after the head has grown."""
+        for name, buffer in self.used_buffers().items():
+            if buffer.like:
+                old: Tensor = getattr(self, name)
+                gained = self.model.flat.numel() - old.numel()
+                setattr(self, name, torch.cat([old, old.new_zeros(gained)]))
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The buffers by name, and how the method was made."""
+        tensors = {name: getattr(self, name) for name in self.used_buffers()}
+        return tensors, {"name": class_name(self), "arguments": self.arguments}
+
+    def load_state(self, tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
+        """Restore what `state` gave."""
+        declared = self.buffers()
+        for name, value in tensors.items():
+            setattr(self, name, value.to(self._device(declared.get(name))))
+
+    def _device(self, buffer: Buffer | None) -> torch.device:
+        stays = buffer is not None and buffer.counts
+        return torch.device("cpu") if stays else self.model.flat.device

@@ -1,0 +1,53 @@
+"""Batch norm's demand on the size of a mini-batch, found by trying the network."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from mdmt.backbones import BatchNorm
+from mdmt.errors import Mistake
+from mdmt.tasks import Task
+
+
+def min_batch(backbone: nn.Module, example: Tensor) -> int:
+    """The smallest mini-batch that the network can train on: 2 if a single example has no variance.
+
+    Torch's batch norm refuses a batch with one value per channel. Ours accepts it, with a variance
+    of 0, if its statistics start at 0: so did the published runs, which stay as they were.
+    """
+    sizes: list[torch.Size] = []
+    hooks = [
+        module.register_forward_pre_hook(lambda _, inputs: sizes.append(inputs[0].shape))
+        for module in backbone.modules()
+        if isinstance(module, _BatchNorm)
+        or (isinstance(module, BatchNorm) and module.start == "fast")
+    ]
+    if not hooks:
+        return 1
+    try:
+        with torch.no_grad():
+            backbone(torch.zeros(1, *example.shape[1:], device=example.device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return 2 if any(math.prod(size[2:]) == 1 for size in sizes) else 1
+
+
+def refuse_single_examples(backbone: nn.Module, one_by_one: bool, batch: int, task: Task) -> None:
+    """Refuse, before the first step, a batch of one that torch's batch norm would stop at."""
+    if not any(isinstance(module, _BatchNorm) for module in backbone.modules()):
+        return
+    need = "batch norm in this network needs two examples at a time"
+    if one_by_one:
+        raise Mistake(
+            f"{need}, but this method learns one by one: use another method, or a network without"
+            " batch norm"
+        )
+    if batch == 1:
+        raise Mistake(f"batch=1: {need}")
+    if task.size == 1:
+        raise Mistake(f"task {task.name!r} has one training example: {need}")

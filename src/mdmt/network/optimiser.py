@@ -1,0 +1,76 @@
+"""The optimiser: plain SGD, or any class of `torch.optim`, over the one flat parameter."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mdmt.errors import Mistake
+
+
+class Optimiser:
+    """Moves the flat vector of weights against a gradient."""
+
+    def __init__(self, name: str, lr: float, arguments: dict[str, Any] | None = None) -> None:
+        number = isinstance(lr, (int, float)) and not isinstance(lr, bool)
+        if not number or not (math.isfinite(lr) and lr > 0):
+            raise Mistake(f"lr={lr!r}: must be a number above 0")
+        if not (isinstance(name, str) and isinstance(getattr(torch.optim, name, None), type)):
+            raise Mistake(
+                f"optimiser={name!r}: must be the name of a class of torch.optim, such as 'SGD' or"
+                " 'Adam'"
+            )
+        self.name = name
+        self.lr = lr
+        self.arguments = arguments or {}
+        self.flat: nn.Parameter | None = None
+        # Plain SGD needs no torch.optim, which takes a second to load.
+        self.engine: torch.optim.Optimizer | None = None
+
+    @property
+    def plain_lr(self) -> float | None:
+        """The learning rate if a step is `weights -= lr * gradient`, else None."""
+        return self.lr if self.engine is None else None
+
+    def bind(self, flat: nn.Parameter) -> None:
+        """Belong to a model's parameters."""
+        self.flat = flat
+        if self.name != "SGD" or self.arguments:
+            self.engine = getattr(torch.optim, self.name)([flat], lr=self.lr, **self.arguments)
+
+    def step(self, gradient: Tensor) -> None:
+        """Move the weights against a gradient."""
+        assert self.flat is not None
+        if self.engine is None:
+            self.flat.data.add_(gradient, alpha=-self.lr)
+        else:
+            self.flat.grad = gradient
+            self.engine.step()
+
+    def grow(self, before: int) -> None:
+        """Pad every vector that had the length `before` of the parameters to their new length."""
+        assert self.flat is not None
+        memory = self._memory()
+        for key, value in memory.items():
+            if isinstance(value, Tensor) and value.shape == (before,):
+                memory[key] = torch.cat([value, value.new_zeros(self.flat.numel() - before)])
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The tensors that torch's optimiser keeps; plain SGD keeps none."""
+        kept = self._memory().items()
+        return {key: value for key, value in kept if isinstance(value, Tensor)}, {}
+
+    def load_state(self, tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
+        """Restore what `state` gave."""
+        if not tensors:
+            return
+        assert self.flat is not None
+        for name, value in tensors.items():
+            # Torch keeps single numbers, such as Adam's count of steps, on the CPU.
+            self._memory()[name] = value.to(self.flat.device) if value.ndim else value
+
+    def _memory(self) -> dict[str, Any]:
+        return {} if self.engine is None else self.engine.state[self.flat]  # type: ignore[index]
