@@ -321,19 +321,18 @@ def test_a_chart_of_one_value_has_an_axis(value):
     )
 
 
-def test_a_page_is_rendered_without_matplotlib(out):
+def test_a_page_is_written_without_matplotlib(out, tmp_path):
+    page_ = tmp_path / "page.html"
     script = (
-        "import sys\nfrom pathlib import Path\n"
-        "from mdmt.report.figures import figures_of\nfrom mdmt.report.page import render\n"
-        "from mdmt.report.study import read_studies\nfrom mdmt.runs.folder import find_runs\n"
-        "studies, unusable = read_studies(find_runs(Path(sys.argv[1])))\n"
-        "page = render(figures_of(studies, None), unusable, where='here')\n"
-        "print('fig5' in page, 'matplotlib' in sys.modules, 'torch' in sys.modules)\n"
+        "import sys; from mdmt.cli.app import main; main(['report', *sys.argv[1:]]); "
+        "print('matplotlib' in sys.modules, 'torch' in sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(out)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "True False False\n"
+        [sys.executable, "-c", script, str(out), "--out", str(page_)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "False False"
+    assert 'id="s0-fig5-0-t"' in page_.read_text()
 
 
 def test_running_runs_are_shown_with_their_curves_so_far(tmp_path):

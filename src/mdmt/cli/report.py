@@ -66,7 +66,6 @@ def report(
 ) -> None:
     """Write an HTML report of runs. Tables, the paper's figures, drift, cost, differences."""
     folder = _folder(runs)
-    from mdmt.report.exports import write_all
     from mdmt.report.page import render
     from mdmt.report.study import read_studies
     from mdmt.runs.folder import find_runs
@@ -88,6 +87,8 @@ def report(
     for run in unusable:
         tell(f"not shown: {run.name}: {run.reason}")
     if figures is not None:
+        from mdmt.report.exports import write_all  # loads matplotlib, which takes half a second
+
         print(f"{figures}: {count('file', len(write_all(content, Path(figures))))}")
 
 
