@@ -155,7 +155,7 @@ def test_a_cluster_that_does_not_answer(address, told, tmp_path, capsys):
     ("says", "told"),
     [
         (None, "nobody answers there (timed out)"),
-        (b"HTTP/1.1 400", "what answers there is not Ray"),
+        (b"HTTP/1.1 400", "the server there is not Ray"),
     ],
 )
 def test_something_else_listens_there(says, told, tmp_path, monkeypatch, capsys):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from json import dumps
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from mdmt.cli.options import Json
+from mdmt.published.settings import Cell
+
+if TYPE_CHECKING:
+    from mdmt.methods import Method
+
+Cells = dict[str, Cell]  # by setting
 
 app = typer.Typer(
     help="List methods, benchmarks and presets.", no_args_is_help=True, rich_markup_mode=None
@@ -52,50 +59,60 @@ def list_presets(json: Json = False) -> None:
     from mdmt.experiments.presets import COLUMNS, best_cells, cells
     from mdmt.methods import METHODS
 
-    rows = {
-        name: {benchmark: _preset_cells(cells(benchmark, name), method) for benchmark in COLUMNS}
+    presets = {
+        name: {benchmark: _cells_of(method, cells(benchmark, name)) for benchmark in COLUMNS}
         for name, method in METHODS.items()
     }
-    rows["mdmt-r[preset=best]"] = {
-        benchmark: _as_json(best_cells(benchmark)) for benchmark in COLUMNS
-    }
+    presets["mdmt-r[preset=best]"] = {benchmark: best_cells(benchmark) for benchmark in COLUMNS}
     if json:
-        print(dumps(rows))
+        print(dumps({name: _as_json(columns) for name, columns in presets.items()}))
         return
     from mdmt.report.text import Grid, rich_table, screen
 
-    lines = [
-        [f"{name} {key}", *(_preset_text(presets[benchmark].get(key)) for benchmark in COLUMNS)]
-        for name, presets in rows.items()
-        for key in dict.fromkeys(key for benchmark in COLUMNS for key in presets[benchmark])
-    ]
+    lines: list[list[str]] = []
+    for name, columns in presets.items():
+        lines += _preset_lines(name, columns)
     console = screen()
     console.print(rich_table(Grid(["setting", *COLUMNS], lines), console.width))
     console.print("p published, s script (the programs behind the published numbers), o ours")
     console.print("--preset best: mdmt-r with the settings of mdmt-r[preset=best]", markup=False)
 
 
-def _preset_text(cell: dict[str, Any] | None) -> str:
-    return "-" if cell is None else f"{cell['value']} {cell['source'][0]}"
+def _preset_lines(name: str, columns: dict[str, Cells]) -> list[list[str]]:
+    """A line for each setting of a method, with its value on each benchmark."""
+    keys: list[str] = []
+    for cells in columns.values():
+        keys += [key for key in cells if key not in keys]
+    return [
+        [f"{name} {key}", *(_preset_text(cells.get(key)) for cells in columns.values())]
+        for key in keys
+    ]
 
 
-def _preset_cells(cells: dict[str, Any], method: Any) -> dict[str, Any]:
-    """The cells that matter to a method."""
+def _preset_text(cell: Cell | None) -> str:
+    return "-" if cell is None else f"{cell.value} {cell.source[0]}"
+
+
+def _cells_of(method: type[Method], cells: Cells) -> Cells:
+    """The cells of settings that the method has."""
     settings = {"batch", "epochs", "lr", "augment", *method().arguments}
     settings |= {"memory", "policy"} if method.uses_memory else set()
-    return _as_json({key: cell for key, cell in cells.items() if key in settings})
+    return {key: cell for key, cell in cells.items() if key in settings}
 
 
-def _as_json(cells: dict[str, Any]) -> dict[str, Any]:
-    return {key: cell._asdict() for key, cell in cells.items()}
+def _as_json(columns: dict[str, Cells]) -> dict[str, object]:
+    return {
+        benchmark: {key: cell._asdict() for key, cell in cells.items()}
+        for benchmark, cells in columns.items()
+    }
 
 
 def _first_line(thing: object) -> str:
     return (thing.__doc__ or "").strip().splitlines()[0]
 
 
-def _print_rows(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
-    """A table with a row per name, or one JSON object."""
+def _print_rows(rows: Mapping[str, Mapping[str, object]], as_json: bool) -> None:
+    """Print a table with a row per name, or one JSON object."""
     if as_json:
         print(dumps(rows))
         return
@@ -109,7 +126,7 @@ def _print_rows(rows: dict[str, dict[str, Any]], as_json: bool) -> None:
     screen().print(table)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{k}={v}" for k, v in value.items())
     return "-" if value is None else str(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from json import dumps
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -44,7 +44,7 @@ def cost(
         show(cost_blocks(content), cost_lines(content), format_)
 
 
-def _measure(options: RunOptions, methods: str, steps: int) -> dict[str, Any]:
+def _measure(options: RunOptions, methods: str, steps: int) -> dict[str, object]:
     """The costs of all methods, as --json prints them."""
     from mdmt.experiments.cost import measure
     from mdmt.experiments.resolve import configs_for, reduced, stream_for
@@ -55,7 +55,7 @@ def _measure(options: RunOptions, methods: str, steps: int) -> dict[str, Any]:
     kinds = {config.heads for config in configs}
     streams = {heads: stream_for(replace(configs[0], heads=heads)) for heads in kinds}
     rows = []
-    reductions: dict[str, Any] = {}
+    reductions: dict[str, object] = {}
     for number, config in enumerate(configs, 1):
         if not options.silent:
             print(f"{config.label}: {number} of {len(configs)}", file=sys.stderr, flush=True)

@@ -79,7 +79,7 @@ def fetch(
         _print_json({"name": name, **row})
     else:
         outcomes = {"missing": f"fetched, {row['checksum']}", "present, packed": "unpacked"}
-        outcome = outcomes.get(before, "already here")
+        outcome = outcomes.get(before, "already present")
         print(f"{name}: {outcome}: {row['where']} (licence: {row['licence']})")
 
 
@@ -110,9 +110,12 @@ def verify(name: Name, data: Data = None, json: Json = False) -> None:
     print(report.line)
 
 
+Row = dict[str, Any]  # a data set as --json prints it
+
+
 @dataclass(frozen=True)
 class Status:
-    """Whether a data set is here, and where it is or is looked for."""
+    """Whether a data set is present, and where it lies or would lie."""
 
     state: str
     places: list[Path]
@@ -136,8 +139,8 @@ def status(name: str, folder: Path) -> Status:
     return Status(state, [location.archive or location.folder])
 
 
-def _row(name: str, status: Status) -> dict[str, Any]:
-    """Describe a data set as --json does."""
+def _row(name: str, status: Status) -> Row:
+    """A data set as --json prints it."""
     from mdmt.data.sources import find
 
     source = find(name)
@@ -153,7 +156,7 @@ def _row(name: str, status: Status) -> dict[str, Any]:
     }
 
 
-def _size(row: dict[str, Any]) -> str:
+def _size(row: Row) -> str:
     return ("" if row["exact"] else "about ") + f"{row['size'] / 1e6:,.1f} MB to download"
 
 

@@ -1,7 +1,6 @@
-"""`mdmt doctor`: what a bug report should say of a machine, and whether the networks work on it.
+"""`mdmt doctor`: a description of the machine for a bug report, and a test of each network.
 
-All that loads torch happens in processes of their own: a signal that ends them is part of the
-answer.
+Torch is loaded in child processes only, so that the report can name a signal that kills them.
 """
 
 from __future__ import annotations
@@ -40,12 +39,13 @@ VARIABLES = (
     "MDMT_DATA",
     "MDMT_CACHE",
 )
+Facts = dict[str, Any]  # as --json prints them
 TIMEOUT = 120.0  # seconds; a self-test takes about two
 
 
 @dataclass(frozen=True)
 class Check:
-    """Whether a self-test went well, in words, and what it printed."""
+    """The result of a self-test, and its output."""
 
     right: bool
     answer: str
@@ -54,7 +54,7 @@ class Check:
 
 def doctor(json: Json = False) -> None:
     """Describe this machine and test each network. Paste it into a bug report."""
-    about: dict[str, Any] = {"versions": versions(), "machine": machine(), **places()}
+    about: Facts = {"versions": versions(), "machine": machine(), **places()}
     if not json:
         _print_about(about)
     checks: dict[str, Check] = {}
@@ -73,12 +73,12 @@ def doctor(json: Json = False) -> None:
 
 
 def command_for(subject: str) -> list[str]:
-    """What tests a network, or describes torch."""
+    """The command that tests a network or describes torch."""
     return [sys.executable, "-m", "mdmt.cli.selftest", subject]
 
 
 def check(subject: str) -> Check:
-    """Run a self-test: right, ended by a signal, or the error in one line."""
+    """Run a self-test; the answer is right, a signal, or the error in one line."""
     start = time.monotonic()
     try:
         done = subprocess.run(
@@ -95,7 +95,7 @@ def check(subject: str) -> Check:
 
 
 def versions() -> dict[str, str | None]:
-    """Of mdmt, Python, the system and the packages; None where one is missing."""
+    """The versions of mdmt, Python, the system and the packages; None if one is missing."""
     optional = [name for names in EXTRAS.values() for name in names]
     return {
         "mdmt": importlib.metadata.version("mdmt"),
@@ -112,8 +112,8 @@ def _version(package: str) -> str | None:
         return None
 
 
-def machine() -> dict[str, Any]:
-    """The processor and what torch and oneDNN use of it."""
+def machine() -> Facts:
+    """The processor, and the features of it that torch and oneDNN use."""
     from mdmt.runs.record import processor
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -132,8 +132,8 @@ def machine() -> dict[str, Any]:
     }
 
 
-def places() -> dict[str, Any]:
-    """The folders that are written to, with their free bytes, and the data sets."""
+def places() -> Facts:
+    """The folders that mdmt writes to, with their free space, and the data sets."""
     from mdmt.cli.data import status
     from mdmt.data.sources import SOURCES, cache_folder, data_folder
 
@@ -153,9 +153,9 @@ def _free_bytes(folder: Path) -> int:
     return shutil.disk_usage(next(place for place in above if place.exists())).free
 
 
-def _print_about(about: dict[str, Any]) -> None:
+def _print_about(about: Facts) -> None:
     machine = about["machine"]
-    lines: dict[str, Any] = dict(about["versions"])
+    lines: Facts = dict(about["versions"])
     for extra, names in EXTRAS.items():
         missing = [name for name in names if about["versions"][name] is None]
         if missing:
@@ -186,5 +186,5 @@ def _fill(line: str) -> str:
     )
 
 
-def _print_json(content: dict[str, Any]) -> None:
+def _print_json(content: Facts) -> None:
     print(json.dumps(content))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
+from typer.models import ParameterInfo
 
 from mdmt.errors import Mistake
 from mdmt.runs.request import RunRequest
@@ -19,7 +20,7 @@ from mdmt.runs.request import RunRequest
 if TYPE_CHECKING:
     from mdmt.experiments.workers import Workers
 
-WORDS: dict[str, Any] = {  # the help text of each field of RunOptions
+WORDS: dict[str, ParameterInfo] = {  # the help text of each field of RunOptions
     "benchmark": typer.Argument(
         help="What to learn: see `mdmt list benchmarks`; your own as module:stream."
     ),

@@ -1,7 +1,6 @@
-"""What a command says on stderr while it works: a bar or a table on a terminal, plain lines
-elsewhere.
+"""Progress on stderr: a bar or a table on a terminal, plain lines elsewhere.
 
-rich and whatever loads torch are imported when something is drawn, so that help stays quick.
+rich and torch are imported only when something is drawn, so that help texts stay quick.
 """
 
 from __future__ import annotations
@@ -14,21 +13,23 @@ import mdmt.ranks as ranks
 from mdmt.words import clock, printable, shared_settings
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
     from mdmt.experiments.workers import Event, Outcome
     from mdmt.learner import Learner
     from mdmt.runs.rows import Row
 
-MINUTE = 60.0  # seconds between two lines of progress where nothing is drawn
+MINUTE = 60.0  # seconds between two lines of progress if nothing is drawn
 
 
 def tell(message: str, *, from_any_rank: bool = False) -> None:
-    """One line for a person, on stderr; of several ranks the first speaks."""
+    """Print a line for the user on stderr; of several ranks only the first one prints."""
     if from_any_rank or not ranks.is_follower():
         print(f"mdmt: {printable(message)}", file=sys.stderr, flush=True)
 
 
 class _Screen:
-    """Stderr: a terminal to draw on, or a file for plain lines; neither when quiet."""
+    """Stderr: a terminal to draw on, or a file for plain lines; unused if quiet."""
 
     def __init__(self, quiet: bool) -> None:
         from rich.console import Console
@@ -38,20 +39,18 @@ class _Screen:
         self.draws = not quiet and self.console.is_terminal
 
     def line(self, text: str) -> None:
-        """A plain line, where nothing is drawn."""
+        """Print a plain line if nothing is drawn."""
         if not (self.quiet or self.draws):
             print(text, file=sys.stderr, flush=True)
 
     def bar(self, *columns: Any) -> Any:
-        """A bar of rich: a text, which yields where there is little room, these columns, and the
-        time left.
-        """
+        """A bar of rich: a text that shrinks to fit, these columns, and the time left."""
         from rich.progress import Progress, TextColumn, TimeRemainingColumn
         from rich.table import Column
 
-        yielding = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        shrinking = Column(ratio=1, no_wrap=True, overflow="ellipsis")
         return Progress(
-            TextColumn("{task.description}", markup=False, table_column=yielding),
+            TextColumn("{task.description}", markup=False, table_column=shrinking),
             *columns,
             TimeRemainingColumn(),
             console=self.console,
@@ -63,7 +62,7 @@ class _Screen:
 
 
 class RunBar(_Screen):
-    """A run: task, step, accuracy so far and time left."""
+    """The progress of one run: task, step, accuracy so far and time left."""
 
     def __init__(self, title: str, quiet: bool) -> None:
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn
@@ -84,7 +83,7 @@ class RunBar(_Screen):
         self.progress.stop()
 
     def step(self, learner: Learner) -> None:
-        """After every step of learning."""
+        """Show the progress after a step of learning."""
         from mdmt.learning.progress import progress_of
 
         now = progress_of(learner)
@@ -98,7 +97,7 @@ class RunBar(_Screen):
             self.last_time = time.monotonic()
 
     def image(self, done: int, total: int) -> None:
-        """After some images were decoded."""
+        """Show how many images are decoded."""
         self._update("decoding images", f"{done:,} of {total:,}", done / total)
         self._line_once("decoding images, once")
 
@@ -112,7 +111,7 @@ class RunBar(_Screen):
 
 
 class LiveTable(_Screen):
-    """A comparison: each row as soon as one of its runs is finished, and where the others are."""
+    """The progress of many runs: the rows so far, and the position of the unfinished runs."""
 
     def __init__(self, labels: list[str], seeds: int, quiet: bool) -> None:
         from rich.live import Live
@@ -124,8 +123,8 @@ class LiveTable(_Screen):
         self.rows: dict[str, Row | None] = dict.fromkeys(labels)
         self.finished: dict[str, int] = dict.fromkeys(labels, 0)
         self.places: dict[str, dict[int, Event]] = {label: {} for label in labels}
-        self.warnings: set[str] = set()  # what was said already
-        self.computed = 0  # runs that ended and were not just read
+        self.warnings: set[str] = set()  # those that were printed
+        self.computed = 0  # runs that were computed, not read
         self.begin = self.last_time = time.monotonic()
         self.live = Live(
             console=self.console, transient=True, refresh_per_second=4, get_renderable=self.table
@@ -140,10 +139,10 @@ class LiveTable(_Screen):
         self.live.stop()
 
     def event(self, event: Event) -> None:
-        """A run has started, goes on, or warns, which is printed however quiet we are."""
+        """A run has started, advanced or warned; warnings are printed even if quiet."""
         label, seed = event.config.label, event.config.seed
         if event.kind == "warning":
-            if event.text in self.warnings:  # every seed may find the same
+            if event.text in self.warnings:  # every seed may give the same warning
                 return
             self.warnings.add(event.text)
             self.console.print(f"mdmt: {event.text}", markup=False, highlight=False, soft_wrap=True)
@@ -156,7 +155,7 @@ class LiveTable(_Screen):
             self.last_time = time.monotonic()
 
     def outcome(self, outcome: Outcome, row: Row | None) -> None:
-        """A run has ended; `row` is what its method has measured so far."""
+        """A run has ended; `row` summarises the finished runs of its variant."""
         from mdmt.metrics import A_T
 
         label, seed, record = outcome.config.label, outcome.config.seed, outcome.record
@@ -172,7 +171,7 @@ class LiveTable(_Screen):
             self.line(f"{label}, seed {seed}: {accuracy}, {record.seconds:.1f} s")
 
     def summary(self) -> str:
-        """How many runs are over, the time until now, and about how much is left."""
+        """The number of finished runs, the time elapsed, and the estimated time left."""
         total = len(self.rows) * self.seeds
         over = sum(self.finished.values())
         elapsed = time.monotonic() - self.begin
@@ -186,7 +185,7 @@ class LiveTable(_Screen):
         return ", ".join(words)
 
     def table(self) -> Any:
-        """What is known now, in columns whose widths stay."""
+        """The rows so far, in columns of constant width."""
         from rich.console import Group
         from rich.text import Text
 
@@ -212,14 +211,14 @@ class LiveTable(_Screen):
 
 
 class DownloadBar(_Screen):
-    """Downloads: bytes of each file and the time left."""
+    """The progress of downloads: bytes of each file and the time left."""
 
     def __init__(self, quiet: bool) -> None:
         from rich.progress import BarColumn, DownloadColumn
 
         super().__init__(quiet)
         self.progress = self.bar(BarColumn(), DownloadColumn())
-        self.rows: dict[str, Any] = {}
+        self.rows: dict[str, TaskID] = {}
 
     def __enter__(self) -> DownloadBar:
         self.progress.start()
@@ -229,7 +228,7 @@ class DownloadBar(_Screen):
         self.progress.stop()
 
     def step(self, file: str, done: int, total: int | None) -> None:
-        """After some bytes of a file."""
+        """Show how much of a file is downloaded."""
         if file not in self.rows:
             self.rows[file] = self.progress.add_task(file, total=total)
             size = "" if total is None else f", {total / 1e6:,.1f} MB"

@@ -1,4 +1,4 @@
-"""`mdmt run`: one method on one stream, a run for each seed; and many runs with their progress."""
+"""`mdmt run`: one method on one stream, a run for each seed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(options: RunOptions, log: Log = None) -> None:
 
 
 def _run_on_ranks(options: RunOptions, log: str | None, advice: str) -> None:
-    """Do it together with the other processes that torchrun started, or alone."""
+    """Do the runs together with the other processes that torchrun started, if any."""
     try:
         with ranks.group():
             _run(options, log)
@@ -57,8 +57,8 @@ def _run(options: RunOptions, log: str | None) -> None:
             f"--log {log}: must be tensorboard; steps.csv and record.json are always written"
         )
     if log:
-        tensorboard.writer()  # refused before the run, not after
-    _ = options.worker_count  # likewise
+        tensorboard.writer()  # refuses a missing package before the run
+    _ = options.worker_count  # refuses a wrong --workers before the run
     if ranks.size() > 1 and (options.cluster is not None or options.workers != "auto"):
         raise Mistake(
             "several ranks do the runs of all seeds one after another: leave --workers and"
@@ -82,9 +82,7 @@ def _run(options: RunOptions, log: str | None) -> None:
 
 @dataclass(frozen=True)
 class Result:
-    """The row of the runs that were asked for, their number of tasks, and the folders of those that
-    were only read.
-    """
+    """The row of the runs, their number of tasks, and the folders of runs that were only read."""
 
     row: Row
     tasks: int
@@ -92,9 +90,7 @@ class Result:
 
 
 def _learn_here(configs: list[RunConfig], options: RunOptions, log: bool) -> Result:
-    """Do runs in this process, with their progress on stderr, and event files as they go when asked
-    for.
-    """
+    """Do the runs in this process; with `log`, event files are written while it learns."""
     import mdmt.runs.rows as comparison
     from mdmt.experiments.run import run as run_one
     from mdmt.runs.config import folder_of
@@ -124,7 +120,7 @@ def _learn_here(configs: list[RunConfig], options: RunOptions, log: bool) -> Res
 
 
 def _learn_in_workers(configs: list[RunConfig], options: RunOptions) -> Result:
-    """Do a run for each seed in worker processes; one that fails is a Mistake."""
+    """Do a run for each seed in worker processes; a failure is a Mistake."""
     from mdmt.runs.config import folder_of
 
     tasks = 0
@@ -153,7 +149,7 @@ def _write_events(folder: Path) -> None:
 
 
 def _origin(folder: str) -> str:
-    """Where a result comes from that was not computed now."""
+    """A line that says from where a result was read, and when it was finished."""
     from mdmt.runs.folder import RunFolder
 
     return f"read from {folder}, finished {moment(RunFolder(folder).finished_at)}"

@@ -1,5 +1,6 @@
-"""Workers on a Ray cluster: one Ray task a run, which goes on from its run folder when its process
-or machine dies.
+"""Workers on a Ray cluster: one Ray task per run.
+
+A run whose process or machine dies is started again and goes on from its checkpoint.
 
 The folder of the runs must be on storage that all machines see under the same path; so must the
 data.
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 
 RETRIES = 3  # how often a run whose process or machine died is started again
 ANSWER = 5.0  # seconds that a cluster has to answer
-# The first words of HTTP/2, which Ray speaks, and empty settings; who understands them answers with
-# settings of its own.
+# The beginning of an HTTP/2 connection, with empty settings. Ray, which uses HTTP/2, answers with
+# settings too.
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-SETTINGS = 4  # the kind of that answer, its fourth byte
+SETTINGS = 4  # the type of that answer, in its fourth byte
 
 
 class Mailbox:
-    """Lies in the cluster: runs put what they have to say, and whoever started them takes it."""
+    """An actor in the cluster: runs put their messages in, and this process takes them out."""
 
     def __init__(self) -> None:
         self.messages: list[Event] = []
@@ -42,14 +43,14 @@ class Mailbox:
         self.messages.append(message)
 
     def take(self) -> list[Event]:
-        """All since the last time."""
+        """Remove and return all messages."""
         messages = self.messages
         self.messages = []
         return messages
 
 
 class Cluster:
-    """Workers of a Ray cluster: as many runs at a time as its cores have room for."""
+    """Workers of a Ray cluster; the number of its cores limits the number of runs at a time."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class Cluster:
 
     def start(self, config: RunConfig) -> None:
         """Hand a run to the cluster."""
-        if self.fresh:  # here, once: a run that is started again after its process died goes on
+        if self.fresh:  # here, since a run that Ray starts again must go on
             folder = RunFolder(folder_of(config, self.out))
             with folder.lock():
                 folder.clear()
@@ -91,8 +92,9 @@ class Cluster:
         self.running[task.remote(config, str(self.out), self.every, self.mailbox)] = config
 
     def _bytes(self, config: RunConfig) -> int:
-        """What a run needs: as much as `mdmt cost` counts, and what this process takes with torch
-        and the data.
+        """The memory that a run needs: that of `mdmt cost`, and that of torch and the data.
+
+        The latter is taken to be the size of this process.
         """
         if config.label not in self.needs:
             import resource
@@ -125,7 +127,7 @@ class Cluster:
             return Outcome(config, None, f"the cluster gave it up: {summarise(error)}")
 
     def stop(self) -> None:
-        """End the runs: politely, so that each leaves a checkpoint, then not."""
+        """Stop the runs; those that do not write a checkpoint in time are killed."""
         if self.ray.is_initialized():
             for force, patience in ((False, PATIENCE), (True, 0.0)):
                 for task in self.running:
@@ -138,7 +140,7 @@ class Cluster:
         self.running.clear()
 
     def _check_storage(self) -> None:
-        """Refuse a cluster with a machine that does not see the folder of the runs."""
+        """Refuse a cluster in which some machine cannot see the folder of the runs."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self.out.mkdir(parents=True, exist_ok=True)
@@ -164,14 +166,12 @@ def _sees(path: str) -> bool:
 
 
 def _work(config: RunConfig, out: str, every: int | str | None, mailbox: Any) -> Outcome:
-    """Do a run in a process of the cluster; to be cancelled is to be asked to stop, as by
-    Ctrl-C.
-    """
+    """Do a run in a process of the cluster; cancelling it asks it to stop, like Ctrl-C."""
     return do_run(config, out, mailbox.put.remote, every=every)
 
 
 def _connect(address: str) -> Any:
-    """Ray, connected to a cluster that is there; a Mistake where none answers."""
+    """Connect to a cluster and return Ray; raises Mistake if no cluster answers."""
     try:
         import ray
     except ImportError:
@@ -189,9 +189,7 @@ def _connect(address: str) -> Any:
 
 
 def _check_answer(address: str) -> None:
-    """Refuse an address that is none, or at which nobody listens or something else does: Ray itself
-    would wait for minutes.
-    """
+    """Refuse an address at which Ray does not answer; Ray itself would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         raise Mistake(f"--cluster {address}: must be auto or HOST:PORT")
@@ -203,6 +201,5 @@ def _check_answer(address: str) -> None:
         raise Mistake(f"--cluster {address}: nobody answers there ({error})") from None
     if len(answer) < 4 or answer[3] != SETTINGS:
         raise Mistake(
-            f"--cluster {address}: what answers there is not Ray; its port is 6379 unless it was"
-            " given another"
+            f"--cluster {address}: the server there is not Ray, whose port is 6379 by default"
         )

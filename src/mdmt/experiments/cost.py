@@ -43,7 +43,7 @@ WARM_UP = 3  # steps and inferences that are not timed
 # The learning rate while measuring: numbers cannot overflow, and a step costs the same.
 STILL = 1e-9
 
-Row = dict[str, Any]
+Row = dict[str, Any]  # as --json prints it
 
 
 def measure(config: RunConfig, stream: Stream, steps: int = 10, *, is_reduced: bool = False) -> Row:
@@ -116,7 +116,7 @@ def quick_before(last: int, method: type[Method]) -> type[Method]:
                 self.learner.apply(self.grad(batch)[1])
             else:
                 super().step(batch)
-            # what an accelerator is still doing is part of the step's time
+            # Wait for the accelerator: its work is part of the step's time.
             self.learner.recorder.read_pending()
 
     return Quick
@@ -134,7 +134,7 @@ def _bytes_of_step(learner: Learner) -> dict[str, int]:
         flat, lambda tensor: tensor.numel() > 0 and tensor.numel() % flat.numel() == 0
     )
     for tensor in remembered:
-        vectors.track(tensor)  # a step may replace it: then both count only while both are there
+        vectors.track(tensor)  # a step may replace it: both count while both exist
     del remembered
     # By autograd, which can be watched; gradients by hand take the same bytes.
     usual = learner.gradients
@@ -180,7 +180,7 @@ def _seconds(work: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def published_cost(config: RunConfig, is_reduced: bool = False) -> dict[str, Any] | None:
+def published_cost(config: RunConfig, is_reduced: bool = False) -> Row | None:
     """The paper's formulas and milliseconds for a method, or None if it is not listed there.
 
     Milliseconds are left out unless batch, network and images are those of the paper.

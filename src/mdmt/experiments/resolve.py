@@ -198,8 +198,7 @@ def convert(key: str, value: str, hint: Any) -> Any:
 
 
 def reference_batch_for(kept: int, batch: int) -> int:
-    """How many of so many kept examples are drawn at a step: a quarter of them, as many as new ones
-    at least.
+    """How many stored examples a step rehearses: a quarter of them, from `batch` up to 256.
 
     >>> reference_batch_for(156, 10), reference_batch_for(20, 10), reference_batch_for(100_000, 10)
     (39, 10, 256)
@@ -218,15 +217,13 @@ def _augmentation(name: str, bench: benchmarks.Benchmark) -> str:
 
 
 def fingerprint_for(bench: benchmarks.Benchmark, data: str | None) -> str | None:
-    """What tells the images in a folder from others; None of a published data set, and of one that
-    is not there yet.
-    """
+    """A hash of the images in a folder; None for published data sets and missing ones."""
     if bench.fingerprint is None:
         return None
     try:
         return bench.fingerprint(data)
     except Mistake:
-        if data is None:  # `check_data_present` says how to get it, when a run is to be done
+        if data is None:  # before a run, check_data_present says how to get the data
             return None
         raise
 
@@ -234,7 +231,7 @@ def fingerprint_for(bench: benchmarks.Benchmark, data: str | None) -> str | None
 def check_stream(
     bench: benchmarks.Benchmark, heads: str, tasks: int | None, cross_validation: bool
 ) -> None:
-    """Refuse heads and numbers of tasks that the benchmark does not have."""
+    """Refuse a kind of heads or a number of tasks that the benchmark does not have."""
     if heads not in bench.heads:
         raise Mistake(f"heads={heads!r}: {bench.name} takes {' or '.join(bench.heads)}")
     if cross_validation and not bench.held_out:
@@ -251,13 +248,13 @@ def check_stream(
 
 
 def check_config(config: RunConfig) -> None:
-    """Refuse a config that was read from a file and that this version cannot run."""
+    """Refuse a configuration from a file that this version cannot run."""
     bench = benchmarks.find(config.benchmark)
     check_stream(bench, config.heads, config.tasks, config.cross_validation)
     bench.check_options(data=config.data, image_size=config.image_size, weights=config.weights_file)
     if config.cross_validation and config.validation != bench.validation:
         raise Mistake(
-            f"{bench.name}: held-out tasks were tested on the test images then; tune anew"
+            f"{bench.name}: this run tested held-out tasks on the test images; tune again"
         )
     kind = find_method(config.method)
     unknown = set(config.arguments) - set(argument_types(kind))
@@ -271,14 +268,12 @@ def check_config(config: RunConfig) -> None:
         memory.make(config.memory)
     except (KeyError, TypeError):
         raise Mistake(
-            f"memory is {config.memory}: there is no such policy, or it takes another size"
+            f"memory is {config.memory}: unknown policy, or a size that it does not take"
         ) from None
 
 
 def _inputs(backbone: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A network without what may differ between runs of one benchmark: all networks of images are
-    alike.
-    """
+    """The kind of inputs that a network takes; all networks of images take the same."""
     arguments = {
         key: value
         for key, value in backbone["arguments"].items()
@@ -288,14 +283,14 @@ def _inputs(backbone: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def check_data_present(config: RunConfig) -> None:
-    """Refuse a run whose data set is not there, saying how to get it."""
+    """Refuse a run whose data set is missing; the message says how to get it."""
     name = benchmarks.find(config.benchmark).data
     if name and name != "DIR":
         locate(name, config.data)
 
 
 def stream_for(config: RunConfig, **more: Any) -> Stream:
-    """The stream that a config asks for."""
+    """The stream of a configuration."""
     return benchmarks.find(config.benchmark).stream(
         config.seed,
         tasks=config.tasks,
@@ -316,17 +311,17 @@ def file_sha256(path: str) -> str:
 
 
 def memory_spec(policy: str, per_class: int, classes: int) -> dict[str, Any]:
-    """So many examples of each class of each task."""
+    """The size of a memory for `per_class` examples of each class of each task."""
     if policy not in POLICIES:
         raise Mistake(f"policy={policy}: must be one of {', '.join(POLICIES)}")
     return POLICIES[policy].budget(per_class, classes)
 
 
 def reduced(config: RunConfig, stream: Stream) -> dict[str, Any] | None:
-    """What makes a run less than the benchmark's protocol asks, or None."""
+    """The ways in which a run falls short of the benchmark's protocol, or None."""
     reasons = dict(stream.reduced or {})
     bench = benchmarks.find(config.benchmark)
-    if bench.is_own:  # has no protocol
+    if bench.is_own:  # there is no protocol
         return reasons or None
     if config.backbone["name"] != bench.backbone["name"]:
         reasons["backbone"] = config.backbone["name"]
@@ -343,7 +338,7 @@ def reduced(config: RunConfig, stream: Stream) -> dict[str, Any] | None:
 
 
 def _first_weights(bench: benchmarks.Benchmark, config: RunConfig) -> str | None:
-    """What training starts from, where the published runs started from something else."""
+    """The first weights in words, or None if they are those of the published runs."""
     if config.weights is None:
         return "from scratch, not from ImageNet" if bench.published_weights else None
     file = f"file {config.weights[:12]}"

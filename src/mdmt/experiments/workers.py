@@ -1,9 +1,7 @@
-"""Where runs are done, several at a time: what `sweep` asks of workers, and workers that are
-processes of this machine.
+"""Workers, which do several runs at a time: their interface, and processes of this machine.
 
-A process and its parent share nothing but the run folder and a pipe, through which the process says
-how far it is. Another kind of workers is another class with these methods: `cluster.py` has those
-of a Ray cluster.
+A process and its parent share only the run folder and a pipe, through which the process reports its
+progress. `cluster.py` has workers of another kind, those of a Ray cluster.
 """
 
 from __future__ import annotations
@@ -29,28 +27,28 @@ from mdmt.system.processes import become_worker, ending, start_fork_server
 if TYPE_CHECKING:
     from mdmt.learner import Learner
 
-PATIENCE = 10.0  # seconds that a stopped process has to leave its checkpoint
+PATIENCE = 10.0  # seconds that a stopped process has for writing its checkpoint
 INTERVAL = 0.5  # seconds between two reports of progress
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: its record, or the reason why there is none."""
+    """The result of a run: its record, or the reason why it failed."""
 
     config: RunConfig
     record: RunRecord | None
     reason: str = ""
-    read: bool = False  # it was finished before
+    read: bool = False  # whether the run was finished before
 
 
 @dataclass(frozen=True)
 class Event:
-    """A run has started, is at some place (`task 3/5`), or warns of something."""
+    """A run has started, has reached a position (`task 3/5`), or gives a warning."""
 
     config: RunConfig
     text: str
     kind: Literal["start", "progress", "warning"] = "progress"
-    done: float = 0.0  # the share of the run that is over
+    done: float = 0.0  # the share of the run that is done
     accuracy: float | None = None  # so far
 
 
@@ -61,18 +59,18 @@ class Workers(Protocol):
     def slots(self) -> int: ...
 
     def start(self, config: RunConfig) -> None:
-        """Begin a run; only while fewer than `slots` are going on."""
+        """Begin a run; fewer than `slots` must be in progress."""
 
     def next(self) -> Event | Outcome:
-        """Wait for what a run says next; its outcome is the last."""
+        """Wait for the next message of any run; the last message of a run is its outcome."""
 
     def stop(self) -> None:
-        """End the runs that are going on; each leaves a checkpoint."""
+        """Stop the runs in progress; each writes a checkpoint."""
 
 
 @dataclass
 class _Run:
-    """A run that is going on in a process."""
+    """A run in progress, and its process."""
 
     config: RunConfig
     process: BaseProcess
@@ -81,11 +79,10 @@ class _Run:
 
 
 class Processes:
-    """Workers that are processes of this machine, a new one for each run: memory does not grow with
-    their number.
+    """Workers that are processes of this machine; each run gets a new one, which frees its memory.
 
-    They are forked from a process that has loaded torch and done nothing else. Where the runs want
-    a graphics card, each sees one card alone: that with the fewest runs.
+    They are forked from a process that has loaded torch and done nothing else. If the runs use
+    graphics cards, each run sees only one card: that with the fewest runs.
     """
 
     def __init__(
@@ -106,7 +103,7 @@ class Processes:
         self.context.set_forkserver_preload(["mdmt.experiments.run"])
 
     def start(self, config: RunConfig) -> None:
-        """Begin a run in a process of its own."""
+        """Begin a run in a new process."""
         start_fork_server()
         ours, theirs = self.context.Pipe(duplex=False)
         card = self._free_card()
@@ -119,12 +116,12 @@ class Processes:
         self.running[ours] = _Run(config, process, card)
 
     def _free_card(self) -> str | None:
-        """The card with the fewest runs; None where no card is wanted."""
+        """The card with the fewest runs, or None if the runs use no card."""
         busy = [run.card for run in self.running.values()]
         return min(self.cards, key=busy.count, default=None)
 
     def next(self) -> Event | Outcome:
-        """Wait for a message of any process; the outcome of a run when its process has exited."""
+        """Wait for a message of any process, or the outcome of a run whose process has exited."""
         while True:
             pipe, *_ = connection.wait(list(self.running))
             assert isinstance(pipe, Connection)
@@ -145,7 +142,7 @@ class Processes:
         return run.outcome or Outcome(run.config, None, f"its process {ending(code)}")
 
     def stop(self) -> None:
-        """End the processes: politely, then not."""
+        """Stop the processes; those that do not end in time are killed."""
         for run in self.running.values():
             run.process.terminate()
         until = time.monotonic() + PATIENCE
@@ -169,9 +166,7 @@ def visible_cards() -> list[str]:
 
 
 def process_count(count: int | Literal["auto"], threads: int = 1, cards: int | None = None) -> int:
-    """How many processes: with `auto`, as many as the cores have room for, and one a graphics card
-    where they want one.
-    """
+    """The number of processes; `auto` is one per graphics card, or as many as fit on the cores."""
     if count != "auto":
         return count
     if cards is not None:
@@ -193,10 +188,8 @@ def _work(
     """Do a run in this process, which is a worker."""
     become_worker()
     os.environ.clear()
-    os.environ.update(environment)  # the process it was forked from has an older one
-    with suppress(
-        BrokenPipeError
-    ):  # where nobody listens any more, the run is still to leave its checkpoint
+    os.environ.update(environment)  # the fork server's environment may be outdated
+    with suppress(BrokenPipeError):  # nobody may listen any more
         pipe.send(do_run(config, out, pipe.send, fresh=fresh, every=every))
 
 
@@ -208,7 +201,7 @@ def do_run(
     fresh: bool = False,
     every: int | str | None = None,
 ) -> Outcome:
-    """Do a run in this process, and send what happens on the way."""
+    """Do a run in this process and send events of its progress."""
     from mdmt.experiments.run import run
 
     reporter = _Reporter(send, config)
@@ -230,7 +223,7 @@ def do_run(
 
 
 class _Reporter:
-    """Tells whoever started a run where it is."""
+    """Sends the progress of a run to the process that started it."""
 
     def __init__(self, send: Callable[[Event], object], config: RunConfig) -> None:
         self.send = send
@@ -238,17 +231,17 @@ class _Reporter:
         self.last_report = 0.0
 
     def step(self, learner: Learner) -> None:
-        """After every step of learning."""
+        """Report the progress after a step of learning."""
         if time.monotonic() - self.last_report >= INTERVAL:
             progress = progress_of(learner)
             self._report(progress.place, progress.done, progress.accuracy)
 
     def image(self, done: int, total: int) -> None:
-        """After some images were decoded."""
+        """Report how many images are decoded."""
         self._report(f"decoding images: {done:,} of {total:,}")
 
     def warn(self, text: str) -> None:
-        """What a person should know."""
+        """Report a warning for the user."""
         self._send(Event(self.config, text, "warning"))
 
     def _report(self, text: str, done: float = 0.0, accuracy: float | None = None) -> None:
@@ -258,6 +251,6 @@ class _Reporter:
             self.last_report = now
 
     def _send(self, event: Event) -> None:
-        """Where nobody listens any more, the run is still to leave its checkpoint."""
+        """Send an event; if nobody listens any more, the run goes on to write its checkpoint."""
         with suppress(BrokenPipeError):
             self.send(event)
