@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,15 +30,21 @@ def own(learner: Any, **things: Any) -> None:
     Two learners with one network would both train it, and each would answer with the other's
     weights.
     """
+    if any(_has_owner(thing) for thing in things.values()):
+        gc.collect()  # a learner that was dropped is a cycle, which may not be collected yet
     for what, thing in things.items():
-        owner = _owners.get(thing)
-        if owner is not None and owner() is not None:
+        if _has_owner(thing):
             raise Mistake(
                 f"this {what} belongs to another learner, which goes on changing it: make a new"
                 f" {what} for each learner"
             )
     for thing in things.values():
         _owners[thing] = weakref.ref(learner)
+
+
+def _has_owner(thing: Any) -> bool:
+    owner = _owners.get(thing)
+    return owner is not None and owner() is not None
 
 
 def backbone_of(given: Any) -> nn.Module:
