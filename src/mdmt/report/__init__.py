@@ -1,1 +1,1 @@
-"""One page that shows what a study found, from run folders alone."""
+"""Tables, figures and the HTML page of finished runs, made from run folders only."""

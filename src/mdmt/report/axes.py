@@ -121,7 +121,7 @@ def _decimals(value: float) -> int:
 
 def _number(value: float, decimals: int) -> str:
     if value and not PLAIN[0] <= abs(value) < PLAIN[1]:
-        text = f"{value:g}"
+        text = f"{value:.10g}"
     elif abs(value) >= 1e4:
         text = f"{value:,.{decimals}f}"
     else:

@@ -110,7 +110,7 @@ def _handle(style: Style, points: bool) -> Line2D:
 
 
 def plain(label: str) -> str:
-    """A label without what matplotlib would interpret: formulas and a leading underscore."""
+    """A label in which matplotlib sees neither a formula nor a leading underscore."""
     return ("\u200b" if label.startswith("_") else "") + label.replace("$", r"\$")
 
 

@@ -1,4 +1,4 @@
-"""The verdict on a study: which method is best, by how much, how sure that is, and what it cost."""
+"""The verdict on a study: the best method, its lead, how certain the lead is, and its cost."""
 
 from __future__ import annotations
 
