@@ -1,10 +1,10 @@
-"""The battery for anybody's method: each check is a bug that a well-known library shipped.
+"""Checks for any method, ours or yours: each looks for a bug that a well-known library shipped.
 
     mdmt.checks.check_method(MyMethod)
 
-runs them all, in some seconds, on small images that it makes up; the first that fails is an
-AssertionError that says what is wrong. A method with settings that it needs is given as a function
-that makes it: `check_method(lambda: MyMethod(replay=3))`.
+runs all of them within seconds on small generated images. The first check that fails raises an
+AssertionError that says what is wrong. If the method needs settings, pass a function that makes it:
+`check_method(lambda: MyMethod(replay=3))`.
 """
 
 from __future__ import annotations
@@ -26,52 +26,49 @@ from mdmt.methods.base import Method
 from mdmt.tasks import Permutation, Stream, Task
 
 Kind = Literal["resnet", "mlp"]
-# Batch norm and a head per task that grows; one shared head.
-KINDS: tuple[Kind, ...] = (
-    "resnet",
-    "mlp",
-)
-RING, RESERVOIR, SIDE = 3, 30, 8
+# The ResNet has batch norm and one head per task, so its head grows; the MLP has one shared head.
+KINDS: tuple[Kind, ...] = ("resnet", "mlp")
+RING = 3  # examples per class
+RESERVOIR = 30  # examples
+SIDE = 8  # pixels
 
 
 class Interrupted(Exception):
-    """Raised in the middle of a task, on purpose."""
+    """Raised on purpose in the middle of a task."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A method to try on one kind of network, and the small stream that it learns."""
+    """A method, one kind of network, and the small stream that they learn."""
 
     make: Callable[[], Method]
     kind: Kind
 
     def stream(self, tasks: int = 3, train: int = 24) -> Stream:
-        """Made-up images: two classes a task with heads of their own, or the same four
-        reordered.
-        """
+        """Generated images: two new classes per task, or four classes with permuted pixels."""
         if self.kind == "resnet":
-            streams = [_images(2, train, seed) for seed in range(tasks)]
-            made = [
+            splits = [_images(2, train, seed) for seed in range(tasks)]
+            pairs = [
                 Task(f"pair {i}", x, y + 2 * i, test=(t, u + 2 * i))
-                for i, (x, y, t, u) in enumerate(streams)
+                for i, (x, y, t, u) in enumerate(splits)
             ]
-            return Stream("checks", made)
+            return Stream("checks", pairs)
         x, y, t, u = _images(4, train, 0)
         generator = torch.Generator().manual_seed(1)
         views = [
             Permutation(torch.randperm(SIDE * SIDE, generator=generator)) for _ in range(tasks)
         ]
-        made = [Task(f"order {i}", x, y, test=(t, u), view=view) for i, view in enumerate(views)]
-        return Stream("checks", made, heads="shared", evaluate="all")
+        orders = [Task(f"order {i}", x, y, test=(t, u), view=view) for i, view in enumerate(views)]
+        return Stream("checks", orders, heads="shared", evaluate="all")
 
     def backbone(self) -> nn.Module:
-        """A narrow network."""
+        """A narrow network of this kind."""
         return mlp(SIDE * SIDE, 12) if self.kind == "mlp" else reduced_resnet18(1, 2)
 
     def learner(
         self, method: Method | None = None, memory: Memory | None = None, **settings: Any
     ) -> Learner:
-        """A fresh learner with the method, or with another one beside it."""
+        """A new learner with `method`, by default the one to check."""
         method = self.make() if method is None else method
         if memory is None:
             memory = Reservoir(RESERVOIR) if method.policy == "Reservoir" else Ring(RING)
@@ -93,59 +90,76 @@ class Trial:
 
 
 def outcome(learner: Learner) -> tuple[Any, ...]:
-    """Everything of a run that must not depend on chance or interruptions."""
+    """Record and weights: the results that the seed alone must decide."""
     record = dataclasses.replace(learner.record, seconds=0.0, memory_bytes=0, buffer_bytes=0)
     return dataclasses.astuple(record), learner.model.sha256()
 
 
 def same_seed_same_bits(trial: Trial) -> None:
-    """All chance comes from the learner's seed: torch's global generator must not matter."""
+    """The learner's seed decides every draw: torch's global generator has no influence."""
     first = outcome(trial.run())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         second = outcome(trial.run())
     assert first == second, (
-        "two runs with one seed differ: draw from self.memory or a generator of your own"
+        "two runs with one seed differ: draw from self.memory or from a generator that you seed"
     )
 
 
 def weights_move_in_every_step_and_stay_finite(trial: Trial) -> None:
-    """Every mini-batch teaches something, and nothing overflows."""
-    seen: list[str] = []
-    learner = trial.learner()
-    learner.run(trial.stream(), on_step=lambda x: seen.append(x.model.sha256()))
-    assert len(set(seen)) == len(seen), "a step left all weights as they were"
+    """Every step changes the weights, or every end of a task if the method learns there."""
+    method = trial.make()
+    learner = trial.learner(method)
+    last_hook = "end_task" if method.learns_at_task_end else "after_step"
+    hook = getattr(method, last_hook)
+    hashes: list[str] = []
+
+    def watched(*batch: Any) -> None:
+        hook(*batch)
+        hashes.append(learner.model.sha256())
+
+    vars(method)[last_hook] = watched
+    learner.run(trial.stream())
+    what = "the end of a task" if method.learns_at_task_end else "a step"
+    assert len(set(hashes)) == len(hashes) > 0, f"{what} did not change the weights"
     assert bool(torch.isfinite(learner.model.flat).all()), "a weight is not finite"
     assert learner.record.metrics["A_T"] is not None, "the tasks were not evaluated"
 
 
 def every_training_pass_is_in_train_mode(trial: Trial) -> None:
-    """An end-of-task pass that calls eval() must not leave the training in evaluation mode."""
+    """No pass with gradients is in evaluation mode, and every step passes in training mode.
+
+    Passes in evaluation mode without gradients, such as those of a teacher, are allowed.
+    """
     method = trial.make()
     learner = trial.learner(method)
-    step = method.step
-    inside = [False]
-    modes: list[bool] = []
+    hook = "end_task" if method.learns_at_task_end else "step"
+    learn = getattr(method, hook)
+    training_passes = [0]
 
-    def watched(batch: Any) -> None:
-        inside[0] = True
-        step(batch)
-        inside[0] = False
+    def before_pass(*_: Any) -> None:
+        # Training mode counts even without gradients: an MLP's are computed by hand.
+        if all(module.training for module in learner.backbone.modules()):
+            training_passes[0] += 1
+        else:
+            assert not torch.is_grad_enabled(), "a training pass was made in evaluation mode"
 
-    def forward(*_: Any) -> None:
-        if inside[0]:
-            modes.append(all(module.training for module in learner.backbone.modules()))
+    def watched(*batch: Any) -> None:
+        training_passes[0] = 0
+        handle = learner.backbone.register_forward_pre_hook(before_pass)
+        learn(*batch)
+        handle.remove()
+        assert training_passes[0], f"`{hook}` made no pass through the network in training mode"
 
-    vars(method)["step"] = watched
-    learner.backbone.register_forward_pre_hook(forward)
+    vars(method)[hook] = watched
     learner.run(trial.stream())
-    assert len(modes) >= learner.record.steps, "a step did not pass through the network"
-    assert all(modes), "a training pass was made in evaluation mode"
 
 
 def the_end_of_a_task_leaves_the_network_alone(trial: Trial) -> None:
-    """Weights, batch-norm statistics, gradients, modes and random state; use `self.model.frozen()`
-    for a pass.
+    """`end_task` keeps weights, batch-norm statistics, gradients, modes and random state.
+
+    Use `self.model.frozen()` for a pass. If the method learns at the end of a task, its weights and
+    statistics may change.
     """
     method = trial.make()
     learner = trial.learner(method)
@@ -154,15 +168,17 @@ def the_end_of_a_task_leaves_the_network_alone(trial: Trial) -> None:
 
     def traces() -> tuple[Any, ...]:
         model = learner.model
+        weights = "" if method.learns_at_task_end else model.sha256()
         gradients = [leaf.grad for leaf in (*model.leaves, model.flat)]
         modes = [module.training for module in learner.backbone.modules()]
-        return model.sha256(), gradients, modes, torch.get_rng_state().tolist()
+        return weights, gradients, modes, torch.get_rng_state().tolist()
 
     def watched() -> None:
         before = traces()
         end()
         assert traces() == before, (
-            "end_task changed weights, statistics, gradients, modes or random state"
+            "end_task changed weights, statistics, gradients, modes or random state; declare"
+            " learns_at_task_end = True if it trains the network"
         )
         calls[0] += 1
 
@@ -173,8 +189,9 @@ def the_end_of_a_task_leaves_the_network_alone(trial: Trial) -> None:
 
 
 def what_a_method_remembers_does_not_alias_the_live_weights(trial: Trial) -> None:
-    """An anchor that is a view of the weights never pulls: keep
-    `self.model.flat.detach().clone()`.
+    """A buffer must not be a view of the weights: such an anchor would follow them.
+
+    Store `self.model.flat.detach().clone()`.
     """
     learner = trial.run()
     method = learner.method
@@ -184,12 +201,12 @@ def what_a_method_remembers_does_not_alias_the_live_weights(trial: Trial) -> Non
         learner.model.flat.add_(1.0)
     for name, value in method.state()[0].items():
         assert _equal(value, before[name]), (
-            f"the buffer {name!r} changed with the weights: it is a view of them"
+            f"the buffer {name!r} changed with the weights: it is a view of them; store a clone"
         )
 
 
 def the_memory_fills_from_the_first_example_on(trial: Trial) -> None:
-    """For methods that use one: after every step it holds what its policy says."""
+    """After every step the memory holds as many examples as its policy says."""
     learner = trial.learner()
     if not learner.method.uses_memory:
         return
@@ -210,39 +227,38 @@ def the_memory_fills_from_the_first_example_on(trial: Trial) -> None:
 
 
 def more_tasks_than_memory_slots_or_drawn_samples(trial: Trial) -> None:
-    """A memory of one example a class, and one example drawn."""
+    """A tiny memory, from which one example is drawn at a time, is enough to learn."""
     method = trial.make()
     if not method.uses_memory:
         return
     if "reference_batch" in method.arguments:
         method = type(method)(**{**method.arguments, "reference_batch": 1})
-    kept = Reservoir(2) if method.policy == "Reservoir" else Ring(1)
-    learner = trial.run(method, trial.stream(tasks=4, train=10), memory=kept)
+    tiny: Memory = Reservoir(2) if method.policy == "Reservoir" else Ring(1)
+    learner = trial.run(method, trial.stream(tasks=4, train=10), memory=tiny)
     assert bool(torch.isfinite(learner.model.flat).all()), "a weight is not finite"
 
 
 def a_loss_of_exactly_zero(trial: Trial) -> None:
-    """Tasks of one class each with heads of their own: nothing to tell apart, no gradient, nothing
-    to divide by.
-    """
+    """Tasks with one class each have loss and gradient 0: nothing may be divided by them."""
     x = torch.rand(12, 6, generator=torch.Generator().manual_seed(1))
     tasks = [Task(f"only {i}", x, [i] * 12, test=(x, [i] * 12)) for i in range(3)]
     method = trial.make()
-    kept = Reservoir(4) if method.policy == "Reservoir" else Ring(2)
-    learner = Learner(mlp(6, 5), method, memory=kept, lr=0.1)
+    memory: Memory = Reservoir(4) if method.policy == "Reservoir" else Ring(2)
+    learner = Learner(mlp(6, 5), method, memory=memory, lr=0.1)
     learner.run(Stream("ones", tasks))
     assert bool(torch.isfinite(learner.model.flat).all()), "a weight is not finite"
     assert learner.record.accuracy[-1] == [1.0, 1.0, 1.0], (
-        "one class cannot be mistaken for another"
+        "tasks with a single class must have accuracy 1"
     )
 
 
 def resuming_in_the_middle_of_a_task_changes_nothing(trial: Trial) -> None:
-    """What a method remembers is declared as a Buffer, so that it is saved: the resumed run has the
-    same bits.
+    """A run that is saved, loaded and resumed has the same bits as one that was not.
+
+    A method must declare what it remembers as a Buffer, so that it is saved.
     """
     straight = trial.run()
-    stop_at = straight.record.steps // 2 + 1  # not the end of a task
+    stop_at = straight.record.steps // 2 + 1  # in the middle of a task
     with tempfile.TemporaryDirectory() as folder:
 
         def stop(learner: Learner) -> None:
@@ -256,15 +272,15 @@ def resuming_in_the_middle_of_a_task_changes_nothing(trial: Trial) -> None:
         resumed = Learner.load(folder, backbone=trial.backbone(), method=trial.make())
     resumed.run(trial.stream())
     assert outcome(resumed) == outcome(straight), (
-        "a run that was interrupted and resumed differs from one that was not"
+        "a resumed run differs from an uninterrupted one: declare what the method remembers as a"
+        " Buffer"
     )
 
 
 def growth_of_the_head_changes_nothing(trial: Trial) -> None:
-    """A head with room for the first task alone learns what a roomy one does that starts from the
-    same rows.
+    """A head that grows learns the same as a roomy one whose tasks start from the same rows.
 
-    Whatever runs along the parameters has to be padded with them.
+    Tensors that run along the parameters must be padded when the head grows.
     """
     with _double_precision():  # rounding must not be mistaken for a difference
         grown = trial.learner(outputs=2)
@@ -279,7 +295,7 @@ def growth_of_the_head_changes_nothing(trial: Trial) -> None:
             assert shape == grown.model.flat.shape, (
                 f"the buffer {name!r} did not grow with the parameters"
             )
-    free = int((grown.model.head_of_class < 0).sum())  # rows, which come last
+    free = int((grown.model.head_of_class < 0).sum())  # free rows come last
     size = len(grown.model.flat) - free * grown.model.head.shape[1]
     gap = (grown.model.flat[:size] - roomy.model.flat[:size]).abs().max()
     assert bool(gap < 1e-6), (
@@ -288,13 +304,11 @@ def growth_of_the_head_changes_nothing(trial: Trial) -> None:
 
 
 def _start_alike(grown: Learner, roomy: Learner) -> None:
-    """Have each task of a roomy head start from the rows of one that grows, which draws them
-    anew.
-    """
+    """Copy the rows that the growing head draws for each task into the roomy head."""
     begin_grown, begin_roomy = grown.method.begin_task, roomy.method.begin_task
     heads: list[Tensor] = []  # the growing head when each task began
-    outputs: list[int] = []  # how many a loss counted then
-    known = [0]  # rows of the roomy head that earlier tasks claimed
+    outputs: list[int] = []  # the number of outputs that a loss counted then
+    claimed = [0]  # rows of the roomy head that earlier tasks own
 
     def keep_rows() -> None:
         heads.append(grown.model.head.detach().clone())
@@ -302,10 +316,10 @@ def _start_alike(grown: Learner, roomy: Learner) -> None:
         begin_grown()
 
     def take_rows() -> None:
-        new = slice(known[0], int((roomy.model.head_of_class >= 0).sum()))
+        new = slice(claimed[0], int((roomy.model.head_of_class >= 0).sum()))
         roomy.model.head.data[new] = heads.pop(0)[new]
         roomy.heads.outputs = outputs.pop(0)
-        known[0] = new.stop
+        claimed[0] = new.stop
         begin_roomy()
 
     vars(grown.method)["begin_task"] = keep_rows
@@ -337,7 +351,7 @@ CHECKS: tuple[Callable[[Trial], None], ...] = (
 
 
 def check_method(make: Callable[[], Method]) -> None:
-    """Put a method, or a function that makes one, through every check on both kinds of network."""
+    """Run every check on both kinds of network; `make` is a method class, or makes a method."""
     for kind in KINDS:
         for check in CHECKS:
             try:
@@ -348,9 +362,7 @@ def check_method(make: Callable[[], Method]) -> None:
 
 
 def _images(classes: int, count: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Training and test images with their labels: each class has a pattern of its own, under
-    noise.
-    """
+    """Training and test images with their labels: a pattern per class, under noise."""
     generator = torch.Generator().manual_seed(100 + seed)
     patterns = torch.rand(classes, 1, SIDE, SIDE, generator=generator)
     labels = torch.arange(count + 20) % classes

@@ -11,6 +11,7 @@ from mdmt.checks import (
     KINDS,
     Trial,
     check_method,
+    every_training_pass_is_in_train_mode,
     outcome,
     the_end_of_a_task_leaves_the_network_alone,
 )
@@ -214,6 +215,107 @@ class Greedy(ER):
 def test_a_method_with_a_bug_is_caught(method, message):
     with pytest.raises(AssertionError, match=message):
         check_method(method)
+
+
+class Teacher(VAN):
+    """Distils from the weights of the task's start, in evaluation mode and without gradients."""
+
+    start = Buffer(like="params")
+
+    def begin_task(self):
+        self.start = self.model.flat.detach().clone()
+
+    def loss(self, features, batch):
+        with self.model.at(self.start), self.model.evaluating():
+            old = self.model.features(batch.inputs)
+        return super().loss(features, batch) + (features - old).square().mean(1)
+
+
+class GDumb(Method):
+    """Fills the memory while a task passes, and learns from the memory at the task's end."""
+
+    kind = "rehearsal"
+    uses_memory = True
+    learns_at_task_end = True
+    policy = "Reservoir"
+
+    def step(self, batch):
+        pass
+
+    def end_task(self):
+        for _ in range(3):
+            self.learner.apply(self.grad(self.memory.sample(16))[1])
+
+
+def test_a_teacher_may_pass_in_evaluation_mode():
+    check_method(Teacher)
+
+
+def test_a_method_may_learn_at_the_end_of_a_task():
+    check_method(GDumb)
+
+
+class FrozenStep(VAN):
+    def gradient(self, batch):
+        with self.model.frozen():
+            return self.grad(batch)[1]
+
+
+class HalfFrozen(VAN):
+    """Passes in training mode too, but takes its gradient from a pass in evaluation mode."""
+
+    def gradient(self, batch):
+        with torch.no_grad():
+            self.model.features(batch.inputs)
+        with self.model.frozen(), torch.enable_grad():
+            return self.model.gradient(self.loss(self.model.features(batch.inputs), batch).mean())
+
+
+class EvaluatingAfterAStep(VAN):
+    def after_step(self, batch):
+        self.model.backbone.eval()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", [FrozenStep, HalfFrozen, EvaluatingAfterAStep])
+def test_a_step_in_evaluation_mode_is_caught(method, kind):
+    with pytest.raises(AssertionError, match=r"evaluation mode|training mode"):
+        every_training_pass_is_in_train_mode(Trial(method, kind))
+
+
+class IdleGDumb(GDumb):
+    def end_task(self):
+        self.model.features(self.memory.sample(16).inputs)
+
+
+class EvaluatingGDumb(GDumb):
+    def end_task(self):
+        super().end_task()
+        self.model.backbone.eval()
+
+
+class FrozenGDumb(GDumb):
+    def end_task(self):
+        with self.model.frozen():
+            super().end_task()
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (IdleGDumb, "weights move"),
+        (EvaluatingGDumb, "the end of a task leaves the network alone"),
+    ],
+)
+def test_a_bug_of_a_method_that_learns_at_the_end_of_a_task_is_caught(method, message):
+    with pytest.raises(AssertionError, match=message):
+        check_method(method)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_learning_at_the_end_of_a_task_in_evaluation_mode_is_caught(kind):
+    with pytest.raises(AssertionError, match=r"evaluation mode|training mode"):
+        every_training_pass_is_in_train_mode(Trial(FrozenGDumb, kind))
 
 
 @pytest.mark.parametrize("method", [Divides, lambda: Greedy(reference_batch=7)])

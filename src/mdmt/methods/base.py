@@ -69,6 +69,7 @@ class Declarations:
     cosine = False  # whether the head scores by cosines
     one_by_one = False  # whether it passes single examples through the network
     policy = ""  # the memory policy it needs, if it is not the benchmark's
+    learns_at_task_end = False  # whether `end_task` trains the network, and `step` need not
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(setting,))
