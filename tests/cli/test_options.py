@@ -168,7 +168,7 @@ def test_a_device_that_is_not_there_is_refused_before_any_run(device, tmp_path, 
         out = tmp_path / "runs"
         assert main([*words, "--device", device, "--out", str(out), "--quiet"]) == 2
         told = capsys.readouterr().err
-        assert told.startswith(f"mdmt: device='{device}' cannot be used here: ")
+        assert told.startswith(f"mdmt: device='{device}' is not available: ")
         assert told.count("\n") == 1
         assert not out.exists()
 

@@ -141,7 +141,7 @@ def test_points_that_were_scored_on_the_test_images_count_no_more(tmp_path):
     content = {key: value for key, value in config.to_json().items() if key != "validation"}
     older = RunConfig.from_json(content)
     assert older.hash != config.hash
-    with pytest.raises(Mistake, match="tune anew"):
+    with pytest.raises(Mistake, match="tune again"):
         check_config(older)
     check_config(config)
     measured = config_for("permuted-digits", "van")

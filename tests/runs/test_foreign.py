@@ -348,5 +348,5 @@ def test_what_no_machine_can_hold_is_one_line(world, originals, capsys, change):
     (folder / "config.json").write_text(json.dumps(config))
     assert main(["rerun", str(folder), "--quiet"]) == 2
     err = capsys.readouterr().err
-    assert "has not enough memory" in err
+    assert "out of memory" in err
     assert err.count("\n") == 1
