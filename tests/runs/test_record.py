@@ -1,6 +1,7 @@
 """Records and step logs: what they keep, and what they say of the program that made them."""
 
 import json
+import math
 import subprocess
 
 import pytest
@@ -87,7 +88,7 @@ def test_a_bad_record_is_refused(change):
 def test_numbers_that_come_late_find_their_step():
     log = StepLog()
     for task, step in ((1, 1), (1, 3), (2, 1), (2, 3)):
-        log.add(task, step, seconds=float(step))
+        log.append(Step(task, step, math.nan, math.nan, float(step)))
     log.fill(2, 1, 0.5, -1.0, 2.0)
     log.fill(2, 2, 9.0, 9.0, 9.0)  # not logged
     log.fill(1, 3, 9.0, 9.0, 9.0)  # of a task that is over
