@@ -190,3 +190,15 @@ def functions(node, prefix):
             if not isinstance(child, ast.ClassDef):
                 yield full, child.end_lineno - child.lineno + 1
             yield from functions(child, full)
+
+
+def test_a_method_has_few_names():
+    """What a stranger has to know to write a method: its hooks, and what it may call."""
+    tree = ast.parse((SOURCE / "methods" / "base.py").read_text())
+    (method,) = [node for node in tree.body if getattr(node, "name", "") == "Method"]
+    names = {node.name for node in method.body if isinstance(node, ast.FunctionDef)}
+    names |= {
+        node.target.id for node in method.body if isinstance(node, ast.AnnAssign) and node.value
+    }
+    assert len({name for name in names if not name.startswith("_")}) <= 16
+    assert method.end_lineno - method.lineno < 150
