@@ -1,5 +1,4 @@
-"""`make bench`: how long things take, as ratios measured in one run; saved as results.json and in
-docs/performance.md.
+"""`make bench`: time as ratios within one run, for results.json and docs/performance.md.
 
     python bench/speed.py [--only PART ...]
 
@@ -146,9 +145,7 @@ def evaluation() -> Iterator[Row]:
 
 
 def checkpoint() -> Iterator[Row]:
-    """One checkpoint in the middle of a run, and the share of the run's time they take at the pace
-    they come.
-    """
+    """A checkpoint in the middle of a run, and the share of a run that checkpoints take."""
     running = Running(mdmt.MDMTR())
     for _ in range(20):
         running()

@@ -334,9 +334,7 @@ class Learner:
         return self.predictor.predict_with_task(x, task)
 
     def classes(self, task: str | None = None) -> list[tuple[str | None, Hashable]]:
-        """The (task, class) pairs that compete; the task is None if several tasks share the
-        class.
-        """
+        """The (task, class) pairs that compete; a class that tasks share has the task None."""
         return self.predictor.classes(task)
 
     def features(self, x: Any) -> Tensor:

@@ -172,5 +172,5 @@ class Heads:
 
 
 def _hashable(label: Any) -> Hashable:
-    """A class name as it was before JSON made a list of a tuple."""
+    """Make tuples again of the lists that JSON made of them."""
     return tuple(map(_hashable, label)) if isinstance(label, list) else label

@@ -77,9 +77,7 @@ class Predictor:
         ]
 
     def classes(self, task: str | None = None) -> list[tuple[str | None, Hashable]]:
-        """The (task, class) pairs that compete; the task is None if several tasks share the
-        class.
-        """
+        """The (task, class) pairs that compete; a class that tasks share has the task None."""
         return [(column.task, column.label) for column in columns(self.model.heads, task)]
 
     def features(self, x: Any) -> Tensor:
