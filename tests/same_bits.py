@@ -1,7 +1,7 @@
 """Show that a change of the code changes no result, bit for bit.
 
-    python tests/same_bits.py BASE        # every cell, this tree against the commit BASE python
-    tests/same_bits.py --short     # one third of the cells, against tests/fixtures/same_bits.json
+    python tests/same_bits.py BASE        # every cell, this tree against the commit BASE
+    python tests/same_bits.py --short     # a third of them, against tests/fixtures/same_bits.json
     python tests/same_bits.py --record    # write that file, from this tree
 
 A cell is a method x a network x a way of learning: a stream of three tasks in one go (plain), the
