@@ -1,5 +1,4 @@
-"""The three networks of the published experiments, up to their feature vectors; the head is in
-`model`.
+"""The networks of the published experiments, up to their features; the head is in `network/model`.
 
 Each is a `torch.nn.Module` that maps inputs to feature vectors, and so may be any module of yours.
 Weights are drawn from the learner's seed unless `draw` or `load_state_dict` was called before.
@@ -93,9 +92,7 @@ class MLP(Backbone):
         return drawn
 
     def forward(self, x: Tensor, tape: list[Tensor] | None = None) -> Tensor:
-        """Feature vectors of a batch; images are flattened. A `tape` takes what `pull_back`
-        needs.
-        """
+        """Feature vectors of a batch; `tape` collects the layers' values for the way back."""
         inputs = x.flatten(1)
         if tape is None:
             return self.layers(inputs)  # type: ignore[no-any-return]

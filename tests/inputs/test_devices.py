@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import mdmt
-import mdmt.inputs.device as placement
+import mdmt.inputs.device as inputs_device
 from mdmt.backbones import Backbone, BatchNorm, Conv
 from mdmt.learning.checkpoints import Checkpoints
 from mdmt.learning.checkpoints import read as read_states
@@ -45,7 +45,7 @@ BACKBONES = {"permuted-digits": lambda: mdmt.backbones.mlp(784, 8), "split-digit
 @pytest.fixture(autouse=True)
 def room(monkeypatch):
     """The second device has room for all."""
-    monkeypatch.setattr(placement, "free_bytes", lambda _: 2**40)
+    monkeypatch.setattr(inputs_device, "free_bytes", lambda _: 2**40)
 
 
 def make(method="er", benchmark="split-digits", memory=None, backbone=None, **more):
@@ -134,7 +134,7 @@ def test_so_does_every_setting(variant):
 
 @pytest.mark.parametrize("method", ["mdmt-r", "der++"])
 def test_what_does_not_fit_is_gathered_from_the_processor(method, monkeypatch):
-    monkeypatch.setattr(placement, "free_bytes", lambda _: 0)
+    monkeypatch.setattr(inputs_device, "free_bytes", lambda _: 0)
     waits = compare(lambda **more: make(method, "permuted-digits", **more), "permuted-digits")
     assert waits == {"copy to the processor"}  # what is kept of a batch is written there
     with Elsewhere():
@@ -294,10 +294,10 @@ def test_free_memory_is_measured(monkeypatch):
     monkeypatch.setattr(
         torch.cuda, "mem_get_info", lambda device: (1000 * (1 + device.index), 9999)
     )
-    assert placement.free_bytes(torch.device("cuda:2")) == 3000
-    assert placement.fits(1500, torch.device("cuda:2"))
-    assert not placement.fits(1501, torch.device("cuda:2"))
-    assert placement.fits(2**60, torch.device("cpu"))
+    assert inputs_device.free_bytes(torch.device("cuda:2")) == 3000
+    assert inputs_device.fits(1500, torch.device("cuda:2"))
+    assert not inputs_device.fits(1501, torch.device("cuda:2"))
+    assert inputs_device.fits(2**60, torch.device("cpu"))
 
 
 def test_inputs_are_copied_once_for_all_tasks_that_share_them_and_given_back():
