@@ -1,6 +1,7 @@
 """The rules of the house: what lies where, and who may know whom. docs/architecture.md says why."""
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -202,3 +203,11 @@ def test_a_method_has_few_names():
     }
     assert len({name for name in names if not name.startswith("_")}) <= 16
     assert method.end_lineno - method.lineno < 150
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_files_that_the_docs_name_exist(page):
+    named = set(re.findall(r"`((?:[\w-]+/)*\w+\.py)`", page.read_text()))
+    places = (ROOT, SOURCE, ROOT / "bench", ROOT / "tests", ROOT / "docs")
+    missing = {name for name in named if not any((place / name).exists() for place in places)}
+    assert missing <= {"mymodule.py"}  # the reader's own
