@@ -1,6 +1,6 @@
 """mdmt: one network learns task after task without forgetting the earlier ones.
 
-Names are loaded when they are first used, so that `mdmt --help` never loads torch.
+Names are imported when they are first used, so that `mdmt --help` never loads torch.
 """
 
 from __future__ import annotations
@@ -32,12 +32,8 @@ if TYPE_CHECKING:
     from mdmt.tasks import Examples, Stream, Task
 
 _MODULES = ("backbones", "benchmarks", "checks", "losses", "memory", "methods", "metrics", "ranks")
-_PLACES = {
-    "Learner": "learner",
-    "Examples": "tasks",
-    "Stream": "tasks",
-    "Task": "tasks",
-}  # the other names: methods
+# The modules of the classes that are not methods.
+_PLACES = {"Learner": "learner", "Examples": "tasks", "Stream": "tasks", "Task": "tasks"}
 
 __all__ = [
     "AGEM", "DERPP", "ER", "ERACE", "EWC", "GEM", "MAS", "MDMTR", "MEGA", "MER", "PI", "VAN",

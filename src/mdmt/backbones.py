@@ -1,7 +1,8 @@
-"""The networks of the published experiments, up to their features; the head is in `network/model`.
+"""The three networks of the published experiments, without their heads.
 
-Each is a `torch.nn.Module` that maps inputs to feature vectors, and so may be any module of yours.
-Weights are drawn from the learner's seed unless `draw` or `load_state_dict` was called before.
+Each is a `torch.nn.Module` that maps inputs to feature vectors; so may be any module of yours. The
+head is in `network/model.py`. Weights are drawn from the learner's seed unless `draw` or
+`load_state_dict` was called before.
 """
 
 from __future__ import annotations
@@ -21,36 +22,34 @@ NormStart = Literal["fast", "zero"]
 
 
 class Backbone(nn.Module):
-    """A network whose weights can be drawn from a generator, and that says how the rows of its head
-    are drawn.
-    """
+    """A network that draws its weights, and the rows of its head, from a generator."""
 
     def __init__(self, name: str, **arguments: Any) -> None:
         super().__init__()
-        self.spec = {"name": name, "arguments": arguments}  # `make(spec)` builds it again
-        self.drawn = False
+        self.spec = {"name": name, "arguments": arguments}  # `make(spec)` builds the same network
+        self.drawn = False  # whether the weights are final, so that the learner keeps them
 
     def load_state_dict(self, *arguments: Any, **more: Any) -> Any:
-        """Take over weights, which are then not drawn again."""
+        """Load weights; the learner then does not draw new ones."""
         self.drawn = True
         return super().load_state_dict(*arguments, **more)
 
     def draw(self, generator: torch.Generator) -> None:
-        """Draw all weights anew."""
+        """Draw new weights for all layers."""
         for module in self.modules():
             if isinstance(module, (Dense, Conv)):
                 module.draw(generator)
         self.drawn = True
 
     def head_rows(self, rows: int, features: int, generator: torch.Generator) -> Tensor:
-        """New rows of the head, the bias in the last column."""
+        """New rows of the head, with the bias in the last column."""
         return uniform_rows(rows, features, generator)
 
 
 def uniform_rows(
     rows: int, features: int, generator: torch.Generator, *, bias: bool = True
 ) -> Tensor:
-    """Rows drawn from U(+-1/sqrt(features)), the bias in the last column likewise or 0."""
+    """Rows drawn from U(+-1/sqrt(features)); the bias, in the last column, is drawn too or 0."""
     bound = 1 / math.sqrt(features)
     drawn = torch.empty(rows, features + 1).uniform_(-bound, bound, generator=generator)
     if not bias:
@@ -59,9 +58,7 @@ def uniform_rows(
 
 
 class Dense(nn.Linear):
-    """A linear layer with truncated-normal weights (sigma .1, cut at two sigma) and biases of
-    .1.
-    """
+    """A linear layer; weights are truncated normal (sigma .1, cut at two sigma), biases .1."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         nn.Module.__init__(self)
@@ -70,13 +67,13 @@ class Dense(nn.Linear):
         self.bias = nn.Parameter(torch.full((outputs,), 0.1))
 
     def draw(self, generator: torch.Generator) -> None:
-        """Draw the weights."""
+        """Draw new weights, and set the biases to .1."""
         nn.init.trunc_normal_(self.weight, std=0.1, a=-0.2, b=0.2, generator=generator)
         nn.init.constant_(self.bias, 0.1)
 
 
 class MLP(Backbone):
-    """Two hidden layers with ReLU; the features are the second's."""
+    """Two hidden layers with ReLU; the features are the outputs of the second."""
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__("mlp", inputs=inputs, width=width)
@@ -85,14 +82,17 @@ class MLP(Backbone):
         self.drawn = False
 
     def head_rows(self, rows: int, features: int, generator: torch.Generator) -> Tensor:
-        """Rows drawn as the layers' weights are."""
+        """Rows drawn like the weights of the layers."""
         drawn = torch.empty(rows, features + 1)
         nn.init.trunc_normal_(drawn, std=0.1, a=-0.2, b=0.2, generator=generator)
         drawn[:, -1] = 0.1
         return drawn
 
     def forward(self, x: Tensor, tape: list[Tensor] | None = None) -> Tensor:
-        """Feature vectors of a batch; `tape` collects the layers' values for the way back."""
+        """Feature vectors of a batch; inputs are flattened.
+
+        If given, `tape` receives the inputs and the outputs of both layers for the backward pass.
+        """
         inputs = x.flatten(1)
         if tape is None:
             return self.layers(inputs)  # type: ignore[no-any-return]
@@ -104,8 +104,9 @@ class MLP(Backbone):
 
 
 class Conv(nn.Module):
-    """A convolution without bias, padded as needed so that stride s divides the size by s, more at
-    the end than before.
+    """A convolution without bias, padded so that stride s divides the image's size by s.
+
+    An odd padding is larger at the end than at the beginning.
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
@@ -114,15 +115,14 @@ class Conv(nn.Module):
         self.kernel, self.stride = kernel, stride
 
     def draw(self, generator: torch.Generator) -> None:
-        """Draw from U(+-1/sqrt(kernel * inputs)): the kernel's side, not its area."""
+        """Draw new weights from U(+-1/sqrt(kernel * inputs)): the kernel's side, not its area."""
         bound = 1 / math.sqrt(self.kernel * self.weight.shape[1])
         with torch.no_grad():
             self.weight.uniform_(-bound, bound, generator=generator)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Convolve; a strided 1x1 kernel reads a slice, for oneDNN's own weight gradient of it
-        writes out of bounds on AVX2.
-        """
+        """Feature maps of a batch."""
+        # oneDNN's weight gradient of a strided 1x1 kernel writes out of bounds on AVX2.
         if self.kernel == 1:
             return functional.conv2d(x[:, :, :: self.stride, :: self.stride], self.weight)
         (top, bottom), (left, right) = self._padding(x.shape[2]), self._padding(x.shape[3])
@@ -138,29 +138,25 @@ class Conv(nn.Module):
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation as in the published runs: the biased variance is stored; eps 1e-3,
-    momentum .1.
+    """Batch normalisation as in the published runs: biased variance, eps 1e-3, momentum .1.
 
-    Running mean and variance start at 0. `start="zero"`, as published, leaves it at that: after n
-    batches .9^n is missing, and features at test are far too long until a task has had some 30
-    steps. With `start="fast"` batch n = 1, 2, ... enters with weight 9 / (8 + n) as long as that is
-    more than the momentum: the first one is taken as it is, and old ones are soon forgotten, for
-    early weights move fast.
+    Running mean and variance start at 0. With `start="zero"`, as published, every batch enters them
+    with the momentum as its weight: after n batches a share of .9^n is missing, and features at
+    test are far too long until a task has had some 30 steps. With `start="fast"` batch n = 1, 2,
+    ... enters with weight 9 / (8 + n) as long as this is more than the momentum: the first batch
+    enters with weight 1, and old batches soon count little, because early weights move fast.
     """
 
     running_mean: Tensor
     running_var: Tensor
-
-    batches: Tensor  # seen so far; where it starts fast
+    batches: Tensor  # the number of batches so far; only with start="fast"
 
     def __init__(
         self, channels: int, eps: float = 1e-3, momentum: float = 0.1, start: NormStart = "zero"
     ) -> None:
         super().__init__()
-        self.weight, self.bias = (
-            nn.Parameter(torch.ones(channels)),
-            nn.Parameter(torch.zeros(channels)),
-        )
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.zeros(channels))
         if start == "fast":
@@ -168,7 +164,7 @@ class BatchNorm(nn.Module):
         self.eps, self.momentum, self.start = eps, momentum, start
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise by the batch's statistics in training, by the running ones in evaluation."""
+        """Normalise by the batch's statistics in training, by running statistics in evaluation."""
         if not self.training:
             return functional.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
@@ -191,19 +187,16 @@ class BatchNorm(nn.Module):
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape
-    changes.
-    """
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
 
     def __init__(
         self, inputs: int, outputs: int, stride: int, norm_shortcut: bool, norm_start: NormStart
     ) -> None:
         super().__init__()
-        self.conv1, self.norm1 = (
-            Conv(inputs, outputs, 3, stride),
-            BatchNorm(outputs, start=norm_start),
-        )
-        self.conv2, self.norm2 = Conv(outputs, outputs, 3), BatchNorm(outputs, start=norm_start)
+        self.conv1 = Conv(inputs, outputs, 3, stride)
+        self.norm1 = BatchNorm(outputs, start=norm_start)
+        self.conv2 = Conv(outputs, outputs, 3)
+        self.norm2 = BatchNorm(outputs, start=norm_start)
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != outputs:
             self.shortcut.append(Conv(inputs, outputs, 1, stride))
@@ -211,17 +204,18 @@ class Block(nn.Module):
                 self.shortcut.append(BatchNorm(outputs, start=norm_start))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Feature maps."""
+        """Feature maps of the block."""
         out = functional.relu(self.norm1(self.conv1(x)))
         return functional.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
 
 
 class ResNet(Backbone):
-    """Four stages of two blocks at widths w, 2w, 4w, 8w, then the mean over the map; no max-pool
-    after the first layer.
+    """Four stages of two blocks with widths w, 2w, 4w, 8w, then the mean over the feature map.
+
+    There is no max-pooling after the first layer.
     """
 
-    channels_last = True  # convolutions are quicker in this layout
+    channels_last = True  # convolutions are faster in this layout
 
     def __init__(
         self,
@@ -236,16 +230,15 @@ class ResNet(Backbone):
     ) -> None:
         unlike_published = {} if norm_start == "zero" else {"norm_start": norm_start}  # see `make`
         super().__init__(name, channels=channels, width=width, **unlike_published)
-        self.conv, self.norm = (
-            Conv(channels, width, kernel, stride),
-            BatchNorm(width, start=norm_start),
-        )
+        self.conv = Conv(channels, width, kernel, stride)
+        self.norm = BatchNorm(width, start=norm_start)
         self.stages = nn.Sequential()
-        inputs, self.head_bias = width, norm_shortcut
-        for outputs, step in zip(
-            (width, 2 * width, 4 * width, 8 * width), (1, 2, 2, 2), strict=True
-        ):
-            self.stages.append(Block(inputs, outputs, step, norm_shortcut, norm_start))
+        self.head_bias = norm_shortcut
+        inputs = width
+        for factor in (1, 2, 4, 8):
+            outputs = factor * width
+            first_stride = 1 if factor == 1 else 2
+            self.stages.append(Block(inputs, outputs, first_stride, norm_shortcut, norm_start))
             self.stages.append(Block(outputs, outputs, 1, norm_shortcut, norm_start))
             inputs = outputs
         self.draw(torch.Generator().manual_seed(0))
@@ -261,17 +254,18 @@ class ResNet(Backbone):
 
 
 def mlp(inputs: int = 784, width: int = 256) -> MLP:
-    """The network of Permuted MNIST: inputs-256-256, 269,312 parameters with ten outputs, their
-    biases not counted.
+    """The network of Permuted MNIST: two hidden layers of 256.
+
+    With ten outputs it has 269,312 parameters, without the biases of the outputs.
     """
     return MLP(inputs, width)
 
 
 def reduced_resnet18(channels: int = 3, width: int = 20, norm_start: NormStart = "fast") -> ResNet:
-    """The network of Split CIFAR: 3x3 first layer, 20-40-80-160 channels, normalised shortcuts;
-    1,109,140 parameters.
+    """The network of Split CIFAR: a ResNet-18 with 20-40-80-160 channels; 1,109,140 parameters.
 
-    In the published runs `norm_start` was "zero", which needs tasks of many steps: see `BatchNorm`.
+    Its first layer is 3x3 and its shortcuts are normalised. In the published runs `norm_start` was
+    "zero", which needs tasks of many steps: see `BatchNorm`.
     """
     return ResNet(
         "reduced_resnet18", channels, width, norm_start, kernel=3, stride=1, norm_shortcut=True
@@ -279,10 +273,10 @@ def reduced_resnet18(channels: int = 3, width: int = 20, norm_start: NormStart =
 
 
 def resnet18(channels: int = 3, width: int = 64, norm_start: NormStart = "fast") -> ResNet:
-    """The network of Split CUB and AWA: 7x7 first layer at stride 2, bare shortcuts; 11,277,120
-    parameters for CUB.
+    """The network of Split CUB and AWA: a full ResNet-18; 11,277,120 parameters for CUB.
 
-    In the published runs `norm_start` was "zero", which needs tasks of many steps: see `BatchNorm`.
+    Its first layer is 7x7 with stride 2, and its shortcuts are not normalised. In the published
+    runs `norm_start` was "zero", which needs tasks of many steps: see `BatchNorm`.
     """
     return ResNet("resnet18", channels, width, norm_start, kernel=7, stride=2, norm_shortcut=False)
 
@@ -297,8 +291,8 @@ MAKERS: dict[str, Callable[..., Backbone]] = {
 def make(spec: dict[str, Any]) -> Backbone:
     """Build a backbone from its name and arguments.
 
-    Where they do not say how batch norm starts, it starts at 0: so did the published networks, and
-    all that mdmt 0.1.0 saved.
+    Without `norm_start` batch norm starts at "zero", as in the published networks and in those that
+    mdmt 0.1.0 saved.
 
     >>> make({"name": "mlp", "arguments": {"inputs": 4, "width": 8}}).spec
     {'name': 'mlp', 'arguments': {'inputs': 4, 'width': 8}}
@@ -310,5 +304,5 @@ def make(spec: dict[str, Any]) -> Backbone:
 
 
 def spec_of(backbone: nn.Module) -> dict[str, Any] | None:
-    """The name and arguments of one of our networks; None for any other, also for a subclass."""
+    """The name and arguments of one of our networks; None for any other, including subclasses."""
     return backbone.spec if type(backbone) in (MLP, ResNet) else None  # type: ignore[return-value]

@@ -1,9 +1,9 @@
 """Equations 4 to 10 as pure functions.
 
 Shapes: N samples, C rows of the head. `logits` or `cosines` are (N, C); `labels` (N) are rows of
-the head; `tasks` (N) say to which head each sample belongs; `head_of_class` (C) says to which head
-each row belongs, -1 for a free row, which never takes part. Angles are shifted by cos(a + m) = cos
-a cos m - sin a sin m: no acos, and value and gradient are finite at cos = +-1.
+the head; `tasks` (N) holds the head of each sample; `head_of_class` (C) holds the head of each row,
+-1 for a free row, which never competes. Angles are shifted by cos(a + m) = cos a cos m - sin a sin
+m, without acos, so values and gradients are finite at cos = +-1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn import functional
 from mdmt.errors import Mistake
 
 Reduction = Literal["mean", "sum", "none"]
-NEVER = -math.inf
+NEVER = -math.inf  # the score of a class that does not compete
 
 
 def cross_domain_softmax(
@@ -30,10 +30,10 @@ def cross_domain_softmax(
     competitors: Literal["seen", "own"] = "seen",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Cross-domain softmax, Eq. 4-5: the classes of every seen head compete.
+    """Cross-domain softmax, Eq. 4-5: the classes of all seen heads compete.
 
-    With `competitors="own"` only the sample's own head competes: the ordinary cross entropy of the
-    other methods.
+    With `competitors="own"` only the classes of the sample's own head compete: the ordinary cross
+    entropy of the other methods.
     """
     return functional.cross_entropy(
         logits.masked_fill(~_competing(tasks, head_of_class, competitors), NEVER),
@@ -57,8 +57,8 @@ def two_level_angular_margin(
     """Two-level angular margin loss, Eq. 7-8.
 
     The sample's own class is scored s cos(theta + m_c + m_t), the other classes of its head s
-    cos(theta + m_t), the classes of the other heads s cos(theta). Both margins 0: the cosine
-    cross-domain softmax; one head and m_t = 0: ArcFace (Eq. 6).
+    cos(theta + m_t), the classes of the other heads s cos(theta). With both margins 0 this is the
+    cosine cross-domain softmax; with one head and m_t = 0 it is ArcFace (Eq. 6).
     """
     sines = _sines(cosines)
     own = head_of_class == tasks[:, None]
@@ -77,10 +77,10 @@ def angular_margin(
     scale: float = 24.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """ArcFace, Eq. 6: every class competes, the own one is scored s cos(theta + m).
+    """ArcFace, Eq. 6: all classes compete; the sample's own class is scored s cos(theta + m).
 
-    The losses above and below are this one where a single head has all rows, and so no task margin.
-    The margin is computed at the entries that have one.
+    The two losses beside it equal this one if a single head has all rows and there is no task
+    margin. Here the margin is computed only for the entries that have one.
     """
     own = labels[:, None]
     target = cosines.gather(1, own)
@@ -101,13 +101,12 @@ def released_angular_margin(
     scale: float = 24.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """The loss that the authors' released program computes, which reproduces the published Split
-    results.
+    """The loss of the authors' released program, which reproduces the published Split results.
 
-    It differs from Eq. 7-8 in who competes. A sample of the current task selects its own head only;
-    a sample of an earlier task i selects heads 1 to i. Selected classes are scored s cos(theta +
-    m_t), the sample's own class s [cos(theta + m_t) + cos(theta + m_c) - cos(theta)], and every
-    other of the `outputs` classes stands in the softmax as the constant 0.
+    It differs from Eq. 7-8 in the classes that compete. A sample of the current task selects its
+    own head only; a sample of an earlier task i selects heads 1 to i. Selected classes are scored s
+    cos(theta + m_t), the sample's own class s [cos(theta + m_t) + cos(theta + m_c) - cos(theta)],
+    and each of the remaining `outputs` classes enters the softmax with the constant score 0.
     """
     heads, owner = head_of_class[None, :], tasks[:, None]
     selected = (heads == owner) | ((heads >= 0) & (heads < owner) & (owner != current))
@@ -129,11 +128,10 @@ def episodic_distillation(
     *,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Episodic distillation, Eq. 9-10: how far features have moved from the representations F
-    stored with them.
+    """Episodic distillation, Eq. 9-10: how far features have moved from the stored ones, F.
 
-    The mean over the feature's entries of the squared (`mse`, the paper) or absolute (`l1`, the
-    released program) difference, then over the samples.
+    The squared (`mse`, the paper) or absolute (`l1`, the released program) difference is averaged
+    over the entries of the feature vector, then over the samples.
     """
     if distance not in ("mse", "l1"):
         raise Mistake(f"distance={distance!r}: must be 'mse' or 'l1'")
@@ -152,9 +150,7 @@ def _competing(tasks: Tensor, head_of_class: Tensor, competitors: str) -> Tensor
 
 
 def _sines(cosines: Tensor) -> Tensor:
-    """Sines of angles in [0, pi] from their cosines, with slope 0 where the true slope is
-    infinite.
-    """
+    """Sines of angles in [0, pi] from their cosines, with slope 0 if the true one is infinite."""
     square = (1 - cosines) * (1 + cosines)
     inside = square > torch.finfo(cosines.dtype).eps
     return torch.where(inside, torch.where(inside, square, 1.0).sqrt(), 0.0)
@@ -166,4 +162,6 @@ def _shift(cosines: Tensor, sines: Tensor, margin: float) -> Tensor:
 
 
 def _reduce(values: Tensor, reduction: Reduction) -> Tensor:
-    return values.mean() if reduction == "mean" else values.sum() if reduction == "sum" else values
+    if reduction == "mean":
+        return values.mean()
+    return values.sum() if reduction == "sum" else values

@@ -1,8 +1,7 @@
-"""Episodic memory M, with the representations F: which examples are kept, and how they are drawn.
+"""Episodic memory M with representations F: which examples are stored, and how they are drawn.
 
-The learner writes it: `open_task` before a task, `observe` after every step, `close_task` at the
-end of the task. Methods read it with `sample`. Its tensors and the state of its generator are all
-that it is.
+The learner writes to it: `open_task` before a task, `observe` after every step, `close_task` at the
+end of the task. Methods read from it with `sample`.
 """
 
 from __future__ import annotations
@@ -25,14 +24,12 @@ from mdmt.words import call_text
 
 # Examples of the current task by index, with their features if those are stored.
 Read = Callable[[Tensor], Batch]
-# Adds the features to a batch if those are stored, which takes a pass.
+# Adds the features to a batch if those are stored, which may take a pass through the network.
 Complete = Callable[[Batch], Batch]
 
 
 class Memory:
-    """Slots for an input, its label (a row of the head), its task and, for some methods,
-    features.
-    """
+    """Slots for examples: an input, its label (a row of the head), its task and maybe features."""
 
     observes: ClassVar[bool] = True  # whether it is written during a task, not only at its end
     COLUMNS: ClassVar[tuple[str, ...]] = ("inputs", "labels", "tasks", "features")
@@ -40,15 +37,15 @@ class Memory:
     def __init__(self, size: int, name: str) -> None:
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise Mistake(f"{name}={size!r}: must be a whole number, 0 or more")
-        own = type(self).__module__ != __name__  # a class of the user's, whatever its name
-        policy = (
-            f"{type(self).__module__}:{type(self).__qualname__}" if own else type(self).__name__
-        )
+        kind = type(self)
+        policy = kind.__name__
+        if kind.__module__ != __name__:  # a class of the user, which may have the name of ours
+            policy = f"{kind.__module__}:{kind.__qualname__}"
         self.spec: dict[str, Any] = {"policy": policy, name: size}
         self.size = size
         self.inputs = self.labels = self.tasks = self.features = None  # type: Tensor | None
         self.available = torch.empty(0, dtype=torch.int64)  # slots that may be drawn
-        self.generator = np.random.default_rng(0)  # of draws and replacements
+        self.generator = np.random.default_rng(0)  # decides draws and replacements
         self.device = torch.device("cpu")  # for inputs and features, if they fit
         self.augment: Augmentation = "none"  # applied to drawn examples, not to stored ones
 
@@ -62,27 +59,25 @@ class Memory:
         return {"policy": cls.__name__, "per_class": per_class}
 
     def open_task(self, task: int, rows: Tensor) -> None:
-        """A new task begins; its classes are these rows of the head."""
+        """Called when a task begins; `rows` are its classes' rows of the head."""
 
     def announce(self, counts: dict[int, int]) -> None:
         """Announce how many examples of each class the current task has."""
 
     def observe(self, batch: Batch, complete: Complete | None = None) -> None:
-        """A mini-batch was learned; `batch.features` are its representations after that step.
+        """Called after a mini-batch was learned; `batch.features` are its representations.
 
-        If they are missing, `complete` adds them. It is called only if an example is stored.
+        If they are missing, `complete` adds them; it is called only if an example is stored.
         """
 
     def close_task(self, labels: Tensor, read: Read) -> None:
-        """The task is over; `labels` are those of its examples, which `read` gives by index."""
+        """Called at the end of a task with its labels; `read` reads its examples by index."""
 
     def __len__(self) -> int:
         return len(self.available)
 
     def sample(self, count: int) -> Batch | None:
-        """`count` different examples at random, all if there are fewer; None from an empty
-        memory.
-        """
+        """`count` different random examples, or all if there are fewer; None if it is empty."""
         if not len(self.available):
             return None
         batch = self.take(self.choose(count))
@@ -91,7 +86,7 @@ class Memory:
         return replace(batch, inputs=augment(self.augment, batch.inputs, self.generator))
 
     def choose(self, count: int) -> Tensor:
-        """The slots of `count` different examples at random, or of all."""
+        """The slots of `count` different random examples, or all slots if there are fewer."""
         if count >= len(self.available):
             return self.available
         picked = self.generator.choice(len(self.available), count, replace=False, shuffle=False)
@@ -117,7 +112,7 @@ class Memory:
         )
 
     def trim_task(self, task: int) -> None:
-        """After more data of a task, keep as many of its examples as before, the newest ones."""
+        """After more data of a task, keep the newest of its examples, as many as before."""
         if not len(self.available):
             return
         labels = self._column("labels")[self.available]
@@ -128,7 +123,7 @@ class Memory:
         self._compact(self.available[keep])
 
     def _groups(self, labels: Tensor, of_task: Tensor) -> list[Tensor]:
-        """The places of a task's examples that share a limit: here those of each class."""
+        """The positions of a task's examples in groups that share a limit: here its classes."""
         rows = labels[of_task].unique().tolist()
         return [(of_task & (labels == row)).nonzero()[:, 0] for row in rows]
 
@@ -154,12 +149,12 @@ class Memory:
 
     @property
     def bytes(self) -> dict[str, int]:
-        """The size of each column."""
+        """The size of each column in bytes."""
         columns = {name: getattr(self, name) for name in self.COLUMNS}
         return {name: 0 if column is None else column.nbytes for name, column in columns.items()}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything it knows, as tensors and as JSON."""
+        """Its columns as tensors, and its spec and random state as JSON."""
         columns = {name: getattr(self, name) for name in (*self.COLUMNS, "available")}
         tensors = {name: column for name, column in columns.items() if column is not None}
         return tensors, {**self.spec, "state": {"generator": self.generator.bit_generator.state}}
@@ -177,9 +172,7 @@ class Memory:
     def _write(
         self, rows: dict[int, int], batch: Batch, capacity: int, complete: Complete | None
     ) -> None:
-        """Put row `rows[slot]` of a batch into each slot, making room for `capacity` slots
-        first.
-        """
+        """Write row `rows[slot]` of a batch into each slot, after making room for `capacity`."""
         if not rows and self.inputs is not None and len(self.inputs) >= capacity:
             return
         batch = batch if complete is None else complete(batch)
@@ -214,7 +207,7 @@ class Memory:
         return wider
 
     def _place(self, name: str, size: int) -> torch.device:
-        """The device of a column of `size` bytes."""
+        """The device for a column of `size` bytes."""
         there = name in ("inputs", "features") and fits(size, self.device)
         return self.device if there else torch.device("cpu")
 
@@ -222,18 +215,18 @@ class Memory:
 class Ring(Memory):
     """The last `per_class` examples of each class of each task.
 
-    A task's slots are written while it is learned, and drawn from once it is over. Examples that
-    would be overwritten before the end of the task are not written at all.
+    A task's examples are stored while it is learned, and can be drawn once it is over. Examples
+    that would be overwritten before the end of the task are not stored at all.
     """
 
     def __init__(self, per_class: int = 25) -> None:
         super().__init__(per_class, "per_class")
         self.base = 0  # the first slot of the current task
-        self.seen: dict[int, int] = {}  # examples of each of its classes so far
-        self.expected: dict[int, int] = {}  # examples of each at its end, if announced
+        self.seen: dict[int, int] = {}  # the number of examples of each of its classes so far
+        self.expected: dict[int, int] = {}  # the number at the end of the task, if announced
 
     def open_task(self, task: int, rows: Tensor) -> None:
-        """Reserve the task's slots behind those of the earlier ones."""
+        """Reserve slots for the task behind those of earlier tasks."""
         self.base += self.size * len(self.seen)
         self.seen = dict.fromkeys(rows.tolist(), 0)
         self.expected = {}
@@ -243,7 +236,7 @@ class Ring(Memory):
         self.expected = counts
 
     def observe(self, batch: Batch, complete: Complete | None = None) -> None:
-        """Each example takes the slot of the oldest of its class."""
+        """Write each example over the oldest one of its class."""
         if not self.size:
             return
         first = {row: self.base + i * self.size for i, row in enumerate(self.seen)}
@@ -256,7 +249,7 @@ class Ring(Memory):
         self._write(last, batch, self.base + self.size * len(self.seen), complete)
 
     def close_task(self, labels: Tensor, read: Read) -> None:
-        """From now on the task's examples are drawn."""
+        """Make the task's examples available."""
         slots = [
             self.base + i * self.size + k
             for i, n in enumerate(self.seen.values())
@@ -270,7 +263,7 @@ class Ring(Memory):
         self.seen = {}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Also the position in the current task's slots."""
+        """The state of any memory, with the position in the current task's slots."""
         tensors, rest = super().state()
         rest["state"] |= {"base": self.base, "seen": list(self.seen.items())}
         return tensors, rest
@@ -282,14 +275,14 @@ class Ring(Memory):
 
 
 class TaskRing(Ring):
-    """The last examples of each task, of whatever class: as many as `per_class` of each would be.
+    """The last examples of each task, whatever their classes: `per_class` x classes of them.
 
-    So is GEM's memory in its authors' program. Its presets have the class-balanced memory that the
-    other methods have; `--set policy=TaskRing` asks for this one.
+    GEM's memory works this way in the program of its authors. The presets give GEM the same
+    class-balanced memory as the other methods; `--set policy=TaskRing` selects this one.
     """
 
     def observe(self, batch: Batch, complete: Complete | None = None) -> None:
-        """Each example takes the slot of the task's oldest."""
+        """Write each example over the oldest one of its task."""
         room = self.size * len(self.seen)
         if not room:
             return
@@ -303,13 +296,13 @@ class TaskRing(Ring):
         self._write(last, batch, self.base + room, complete)
 
     def close_task(self, labels: Tensor, read: Read) -> None:
-        """From now on the task's examples are drawn."""
+        """Make the task's examples available."""
         count = min(sum(self.seen.values()), self.size * len(self.seen))
         slots = torch.arange(self.base, self.base + count)
         self.available = torch.cat([self.available, slots])
 
     def _groups(self, labels: Tensor, of_task: Tensor) -> list[Tensor]:
-        """All of a task's examples."""
+        """All examples of the task as one group."""
         return [of_task.nonzero()[:, 0]]
 
     def _select(self, places: Tensor) -> Tensor:
@@ -317,21 +310,19 @@ class TaskRing(Ring):
 
 
 class Reservoir(Memory):
-    """`size` examples, each example of the stream so far equally likely to be among them; drawn
-    from at once.
-    """
+    """A uniform random sample of `size` examples of the stream so far, available at once."""
 
     def __init__(self, size: int = 1000) -> None:
         super().__init__(size, "size")
-        self.count = 0
+        self.count = 0  # examples of the stream so far
 
     @classmethod
     def budget(cls, per_class: int, classes: int) -> dict[str, Any]:
-        """As many examples in all as the others have."""
+        """As many examples in total as the other policies store."""
         return {"policy": cls.__name__, "size": per_class * classes}
 
     def observe(self, batch: Batch, complete: Complete | None = None) -> None:
-        """The n-th example of the stream replaces a random one with probability size/n."""
+        """Let the n-th example of the stream replace a random one with probability size/n."""
         if not self.size:
             return
         numbers = np.arange(self.count, self.count + len(batch))
@@ -343,10 +334,10 @@ class Reservoir(Memory):
             self.available = torch.arange(min(self.count, self.size))
 
     def trim_task(self, task: int) -> None:
-        """It never holds more than its size."""
+        """Keep everything: a reservoir never exceeds its size."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Also the number of examples seen."""
+        """The state of any memory, with the number of examples seen."""
         tensors, rest = super().state()
         rest["state"]["count"] = self.count
         return tensors, rest
@@ -358,9 +349,7 @@ class Reservoir(Memory):
 
 
 class AtTaskEnd(Memory):
-    """`per_class` random examples of each class, drawn when the task is over (StoreMem of Algorithm
-    1).
-    """
+    """`per_class` random examples of each class, chosen at a task's end (StoreMem, Algorithm 1)."""
 
     observes = False
 
@@ -368,7 +357,7 @@ class AtTaskEnd(Memory):
         super().__init__(per_class, "per_class")
 
     def close_task(self, labels: Tensor, read: Read) -> None:
-        """Draw, and store the features as they are now."""
+        """Choose examples, and store them with their features at the end of the task."""
         chosen: list[int] = []
         for row in labels.unique().tolist():
             of_class = (labels == row).nonzero()[:, 0].numpy()
@@ -382,7 +371,7 @@ class AtTaskEnd(Memory):
         self.available = torch.arange(base + len(chosen))
 
     def _select(self, places: Tensor) -> Tensor:
-        """Some at random, old or new."""
+        """Random examples of the group, old or new."""
         count = min(self.size, len(places))
         return places[torch.from_numpy(self.generator.choice(len(places), count, replace=False))]
 

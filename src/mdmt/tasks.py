@@ -1,4 +1,4 @@
-"""Tasks and streams of tasks, and the batches that are read from them."""
+"""Tasks, streams of tasks, and the batches read from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HeadKind = Literal["shared", "per-task"]
 
 @dataclass(frozen=True)
 class Examples:
-    """Inputs, uint8 or float, one per row, and labels, which are positions in `Task.classes`."""
+    """Inputs (uint8 or float), one per row, and labels, which are positions in `Task.classes`."""
 
     inputs: Tensor | RowView
     labels: Tensor
@@ -33,7 +33,7 @@ class Examples:
         return len(self.labels)
 
     def subset(self, index: Tensor) -> Examples:
-        """Some of the examples, by index; their inputs are not copied."""
+        """The examples at these indices; their inputs are not copied."""
         if isinstance(self.inputs, Tensor):
             return Examples(RowView(self.inputs, index), self.labels[index])
         view = RowView(self.inputs.base, self.inputs.index[index])
@@ -51,9 +51,8 @@ class Batch:
     inputs: Tensor
     labels: Tensor
     tasks: Tensor
-    features: Tensor | None = (
-        None  # the representations F of those from the memory, which are first
-    )
+    # The stored representations F of the samples from the memory, which come first.
+    features: Tensor | None = None
     host_labels: Tensor | None = None
     host_tasks: Tensor | None = None
 
@@ -62,7 +61,7 @@ class Batch:
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Several batches as one, with the stored features of the first."""
+        """Join several batches; the stored features are those of the first."""
         inputs, labels, tasks = map(torch.cat, zip(*map(_columns, batches), strict=True))
         return cls(inputs, labels, tasks, batches[0].features)
 
@@ -81,21 +80,21 @@ class Permutation:
     order: Tensor
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Apply it to a batch."""
+        """Reorder the pixels of a batch."""
         return inputs.flatten(1).index_select(1, self.order).view_as(inputs)
 
     def to(self, device: torch.device) -> Permutation:
-        """The same for inputs on a device."""
+        """The same permutation for inputs on a device."""
         return Permutation(self.order.to(device))
 
 
 class Task:
-    """One task: a name, its classes, examples to train on and, for evaluation, examples to test on.
+    """A task: its name, its classes, training examples and, for evaluation, test examples.
 
     `x` is an array or tensor (or `RowView` of one) with one example per row, uint8 or float; `y`
     holds one class per example: numbers or names. `test` is a pair like (x, y). `classes` lists the
     classes in order (by default the sorted distinct values of `y`). `view` is a function that is
-    applied to every batch of inputs before anything sees it, such as a permutation of pixels.
+    applied to every batch of inputs when it is read, such as a permutation of pixels.
 
     >>> task = Task("birds", np.zeros((3, 4), np.uint8), ["owl", "kite", "owl"])
     >>> task.classes, task.train.labels.tolist()
@@ -128,24 +127,24 @@ class Task:
 
     @classmethod
     def from_dataset(cls, name: str, dataset: Any, test: Any = None, **more: Any) -> Task:
-        """A task from a `torch.utils.data.Dataset` of (input, label) pairs, and one to test on.
+        """A task from a `torch.utils.data.Dataset` of (input, label) pairs; `test` is another one.
 
-        Inputs are tensors, arrays or PIL images of one shape, read once, here. `more` goes to
-        `Task`.
+        Inputs are tensors, arrays or PIL images of one shape, and are read once, in this call.
+        `more` is passed to `Task`.
         """
         held_out = None if test is None else read_dataset(f"task {name!r}, test examples", test)
         x, y = read_dataset(f"task {name!r}, training examples", dataset)
         return cls(name, x, y, test=held_out, **more)
 
     def with_view(self, name: str, view: View) -> Task:
-        """Another task with the same examples, not copied, seen through another view."""
+        """A task with the same examples (not copied) and another name and view."""
         other = copy.copy(self)
         other.name = name
         other.view = view
         return other
 
     def with_classes(self, classes: Sequence[Hashable]) -> Task:
-        """The same examples, not copied, among these classes in this order."""
+        """A task with the same examples (not copied) and these classes in this order."""
         places = torch.tensor([classes.index(c) for c in self.classes])
         other = copy.copy(self)
         other.classes = tuple(classes)
@@ -155,7 +154,7 @@ class Task:
         return other
 
     def inputs(self, split: Literal["train", "test"], index: Tensor) -> Tensor:
-        """Some inputs as the network sees them: the task's view applied."""
+        """The inputs at these indices, with the task's view applied."""
         examples = self.train if split == "train" else self.test
         if examples is None:
             raise Mistake(f"task {self.name!r} has no test examples")
@@ -182,7 +181,7 @@ class Task:
     def _examples(
         self, kind: str, x: Any, names: list[Hashable], which: NDArray[np.int64]
     ) -> Examples:
-        """Check inputs, and make positions in the task's classes of the labels `names[which]`."""
+        """Check inputs, and convert the labels `names[which]` to positions in `classes`."""
         where = f"task {self.name!r}, {kind} examples"
         inputs = read_inputs(where, x)
         if inputs.dtype != torch.uint8 and not inputs.dtype.is_floating_point:
@@ -192,8 +191,8 @@ class Task:
             )
         if inputs.ndim < 2 or len(inputs) != len(which):
             raise Mistake(
-                f"{where}: inputs of shape {tuple(inputs.shape)} for {len(which)} labels; one input"
-                " per label is needed"
+                f"{where}: inputs have shape {tuple(inputs.shape)}, but there are {len(which)}"
+                " labels; pass one input per label"
             )
         bad = first_not_finite(inputs)
         if bad is not None:
@@ -208,9 +207,7 @@ class Task:
         return Examples(inputs, torch.from_numpy(places[which]))
 
     def _check_alike(self, train: Tensor | RowView, test: Tensor | RowView) -> None:
-        """Refuse test inputs of another shape or type: the network would read them as other
-        data.
-        """
+        """Refuse test inputs whose shape or type differs from the training inputs."""
         if (train.shape[1:], train.dtype) != (test.shape[1:], test.dtype):
             raise Mistake(
                 f"task {self.name!r}: training inputs have shape {tuple(train.shape[1:])} and type"
@@ -220,7 +217,7 @@ class Task:
 
 
 class Pool(Task):
-    """Several tasks learned as one, each keeping its name, its classes and its view."""
+    """Several tasks learned as one; each keeps its name, classes and view."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self.name = "all tasks"
@@ -236,20 +233,20 @@ class Pool(Task):
 
 
 def _order(name: Hashable) -> tuple[str, Any]:
-    """Numbers by value, names by letter; a mixture does not raise."""
+    """The sort key of classes: numbers by value, then names alphabetically."""
     return ("", name) if isinstance(name, (int, float)) else ("text", str(name))
 
 
 @dataclass(frozen=True)
 class Stream:
-    """An ordered list of tasks, with the settings that all of them share.
+    """An ordered list of tasks, with settings that all of them share.
 
-    `heads`: one head shared by all tasks, or one per task. `outputs`: rows of the head in all (by
-    default what the tasks need). `evaluate`: after each task, test the tasks seen so far or all of
-    them. `per_class`: accuracy is the mean of the classes' accuracies. `scale` and `mean` normalise
-    every input: x * scale - mean. `reduced` names what makes the stream less than the published one
-    (tasks, subset, image size, substitute images). `notes` are messages for the user, such as which
-    images were skipped.
+    `heads`: one head shared by all tasks, or one per task. `outputs`: the total number of rows of
+    the head (by default as many as the tasks need). `evaluate`: after each task, test the tasks
+    seen so far or all tasks. `per_class`: accuracy is the mean of the classes' accuracies. `scale`
+    and `mean` normalise every input: x * scale - mean. `reduced` lists how the stream is smaller
+    than the published one (tasks, subset, image size, substitute images). `notes` are messages for
+    the user, for example which images were skipped.
     """
 
     name: str

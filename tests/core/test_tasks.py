@@ -29,8 +29,8 @@ def test_inputs_stay_what_they_are():
     [
         (X[:0], [], {}, "task 'a' is empty"),
         (X, [0, 1, 7, 0], {"classes": [0, 1]}, "label 7 is not one of the classes"),
-        (X, [0, 1], {}, "shape (4, 3) for 2 labels"),
-        (X[0], [0, 1, 0], {}, "shape (3,) for 3 labels"),
+        (X, [0, 1], {}, "shape (4, 3), but there are 2 labels"),
+        (X[0], [0, 1, 0], {}, "shape (3,), but there are 3 labels"),
         (
             np.where(np.arange(12).reshape(4, 3) == 7, np.nan, 0.0),
             [0, 1, 0, 1],
@@ -40,7 +40,7 @@ def test_inputs_stay_what_they_are():
         (X.astype(int), [0, 1, 0, 1], {}, "must be uint8"),
         (X, [0, 1, 0, 1], {"classes": [0, 1, 1]}, "listed twice"),
         (X, np.array([0, 1, 7, 0]), {"classes": [0, 1]}, "label 7 is not one of the classes"),
-        (X, np.eye(4), {}, "labels of shape (4, 4)"),
+        (X, np.eye(4), {}, "labels have shape (4, 4)"),
         (X, [[0], [1], [0], [1]], {}, "a label is neither a number nor a name"),
         (X, torch.zeros(0, dtype=torch.int64), {}, "task 'a' is empty"),
         (X, [0, 1, 0, 1], {"test": (X, [0, 1, 2, 0])}, "test examples: label 2 is not one"),
@@ -112,7 +112,7 @@ def test_rows_are_read_when_they_are_asked_for():
         [1],
     )
     assert some.inputs.base.data_ptr() == base.data_ptr()
-    with pytest.raises(ValueError, match="shape \\(3, 4\\) for 2 labels"):
+    with pytest.raises(ValueError, match="shape \\(3, 4\\), but there are 2 labels"):
         Task("a", RowView(base, torch.tensor([9, 0, 5])), [1, 0])
     with pytest.raises(ValueError, match="example 1 has NaN"):
         Task("a", RowView(torch.tensor([[1.0], [torch.nan]]), torch.tensor([0, 1])), [1, 0])

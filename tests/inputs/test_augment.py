@@ -118,5 +118,5 @@ def test_resumed_anywhere_it_draws_the_same(stop, tmp_path):
 def test_only_images_have_borders():
     learner = mdmt.Learner(mdmt.backbones.mlp(4), mdmt.VAN(), augment="crop-flip")
     task = mdmt.Task("rows", np.zeros((4, 4), np.float32), [0, 1, 0, 1])
-    assert "is for images" in mistake(learner.learn, task)
+    assert "needs images of shape" in mistake(learner.learn, task)
     assert "augment='blur': must be one of none, crop-flip" in mistake(learner_of, "blur")

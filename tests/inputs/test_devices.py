@@ -1,6 +1,4 @@
-"""Learning on another device than the processor: nothing is mixed, no step waits, and the numbers
-are the same.
-"""
+"""Learning on a device other than the CPU: no mixed devices, no waiting, the same numbers."""
 
 import gc
 import math

@@ -1,6 +1,4 @@
-"""The random numbers that a user's network draws, of the processor and of an accelerator that is
-played.
-"""
+"""The random numbers that a user's network draws, on the CPU and on a simulated accelerator."""
 
 import torch
 

@@ -73,7 +73,7 @@ def test_datasets_of_tensors_arrays_and_images():
             [(torch.zeros(2), 0), (torch.zeros(2, dtype=torch.uint8), 0)],
             "item 1 has shape (2,) and is torch.uint8",
         ),
-        ([("text", 0)], "item 0: its input is a str"),
+        ([("text", 0)], "item 0: cannot read an input of type str"),
         ([(torch.zeros(2), None)], "item 0: its label is a NoneType"),
         ([(torch.zeros(2), torch.zeros(2))], "item 0: its label holds several values"),
         ([], "task 'a' is empty"),

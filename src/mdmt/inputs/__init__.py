@@ -1,1 +1,1 @@
-"""What a person hands in: arrays, data sets, images, and the device they go to."""
+"""The user's inputs: arrays, data sets and images, and the way to a device."""

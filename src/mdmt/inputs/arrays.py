@@ -1,6 +1,4 @@
-"""What a person hands in as inputs and labels, as tensors: arrays, tensors, frames, lists, files
-mapped into memory.
-"""
+"""Conversion of the user's inputs and labels: arrays, tensors, DataFrames, lists, memory maps."""
 
 from __future__ import annotations
 
@@ -18,13 +16,13 @@ from torch import Tensor
 import mdmt.inputs.maps as maps
 from mdmt.errors import Mistake
 
-CHUNK = 2**22  # numbers that are looked at together
+CHUNK = 2**22  # numbers checked at a time
+NOT_NUMBERS = "{}: inputs are not numbers; pass an array, tensor, DataFrame or list of numbers"
 
 
 @dataclass(frozen=True)
 class RowView:
-    """Some rows of a larger tensor, such as a memory map: read when they are asked for, never
-    copied as a whole.
+    """Some rows of a larger tensor, such as a memory map, which are read only when indexed.
 
     >>> rows = RowView(torch.tensor([[0], [10], [20], [30]]), torch.tensor([3, 1]))
     >>> rows.shape, rows[torch.tensor([1])].tolist()
@@ -42,7 +40,7 @@ class RowView:
 
     @property
     def shape(self) -> torch.Size:
-        """As if it were a tensor of its own."""
+        """The shape of the rows as one tensor."""
         return torch.Size((len(self.index), *self.base.shape[1:]))
 
     @property
@@ -52,14 +50,12 @@ class RowView:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The kind of numbers."""
+        """The type of the numbers."""
         return self.base.dtype
 
 
 def read_inputs(where: str, x: Any) -> Tensor | RowView:
-    """Inputs as a tensor, not copied where they can be used as they are; float64 becomes
-    float32.
-    """
+    """Inputs as a tensor, copied only if necessary; float64 becomes float32."""
     if isinstance(x, RowView):
         return x
     if hasattr(x, "to_numpy") and hasattr(x, "columns"):
@@ -68,7 +64,8 @@ def read_inputs(where: str, x: Any) -> Tensor | RowView:
         return _listed(where, x)
     if not isinstance(x, (Tensor, np.ndarray)) and not hasattr(x, "__array__"):
         raise Mistake(
-            f"{where}: inputs are a {type(x).__name__}; arrays, tensors, frames and lists are read"
+            f"{where}: cannot read inputs of type {type(x).__name__}; pass an array, tensor,"
+            " DataFrame or list"
         )
     maps.adopt(x)
     inputs = x if isinstance(x, Tensor) else _tensor(where, np.asarray(x))
@@ -76,9 +73,7 @@ def read_inputs(where: str, x: Any) -> Tensor | RowView:
 
 
 def first_not_finite(inputs: Tensor | RowView) -> int | None:
-    """The first example with a NaN or infinite value; looked for in pieces, for there may be more
-    than fits memory.
-    """
+    """The first example with a NaN or infinite value; inputs may be larger than memory."""
     if not inputs.dtype.is_floating_point:
         return None
     rows = max(1, CHUNK // max(1, math.prod(inputs.shape[1:])))
@@ -91,19 +86,21 @@ def first_not_finite(inputs: Tensor | RowView) -> int | None:
 
 
 def read_labels(where: str, y: Any) -> tuple[list[Hashable], NDArray[np.int64]]:
-    """Labels as the distinct ones, and which of them each example has.
+    """The distinct labels, and the index of each example's label among them.
 
-    They become plain Python values, so that they compare, hash and save alike wherever they came
-    from.
+    Labels become plain Python values, so that they compare, hash and save alike whatever their
+    source.
     """
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
     if isinstance(y, str) or not hasattr(y, "__len__"):
-        raise Mistake(f"{where}: labels are a {type(y).__name__}; one class per example is needed")
+        raise Mistake(
+            f"{where}: cannot read labels of type {type(y).__name__}; pass one class per example"
+        )
     if not isinstance(y, (list, tuple)):
         y = np.asarray(y)
         if y.ndim != 1:
-            raise Mistake(f"{where}: labels of shape {y.shape}; one class per example is needed")
+            raise Mistake(f"{where}: labels have shape {y.shape}; pass one class per example")
         if y.dtype.kind in "iub":
             distinct, which = np.unique(y, return_inverse=True)
             return distinct.tolist(), which.astype(np.int64, copy=False)
@@ -113,24 +110,24 @@ def read_labels(where: str, y: Any) -> tuple[list[Hashable], NDArray[np.int64]]:
         codes = [number.setdefault(v.item() if hasattr(v, "item") else v, len(number)) for v in y]
     except (TypeError, ValueError, RuntimeError):
         raise Mistake(
-            f"{where}: a label is neither a number nor a name; one class per example is needed"
+            f"{where}: a label is neither a number nor a name; pass one class per example"
         ) from None
     for label, code in number.items():
         if _is_missing(label):
             raise Mistake(
-                f"{where}: example {codes.index(code)} has no label ({label}); name its class, or"
-                " leave it out"
+                f"{where}: example {codes.index(code)} has no label ({label}); add its class or"
+                " remove the example"
             )
     return list(number), np.array(codes, np.int64)
 
 
 def _is_missing(label: Hashable) -> bool:
-    """None, NaN, or the like of a frame."""
+    """Whether a label is None, NaN, or a missing value of pandas."""
     return label is None or type(label).__name__ in ("NAType", "NaTType") or label != label
 
 
 def _frame(where: str, frame: Any) -> Tensor:
-    """The columns of a frame, all of them numbers, as float32."""
+    """A DataFrame as float32; a Mistake names a column that does not hold numbers."""
     try:
         return _tensor(where, frame.to_numpy(dtype=np.float32, na_value=np.nan))
     except (TypeError, ValueError):
@@ -139,16 +136,14 @@ def _frame(where: str, frame: Any) -> Tensor:
                 frame[name].to_numpy(dtype=np.float32, na_value=np.nan)
             except (TypeError, ValueError):
                 raise Mistake(
-                    f"{where}: column {name!r} holds text or other things than numbers; leave it"
-                    " out, or code it"
+                    f"{where}: column {name!r} holds text or other values that are not numbers;"
+                    " drop it or encode it as numbers"
                 ) from None
         raise
 
 
 def _listed(where: str, rows: Sequence[Any]) -> Tensor:
-    """A list with an input each: numbers, arrays, tensors or images; numbers alone become
-    float32.
-    """
+    """A list of numbers, arrays, tensors or images, one per example; numbers become float32."""
     if rows and (isinstance(rows[0], (Tensor, np.ndarray)) or hasattr(rows[0], "getbands")):
         inputs = [read_input(f"{where}: input {number}", row) for number, row in enumerate(rows)]
         for number, row in enumerate(inputs):
@@ -163,25 +158,23 @@ def _listed(where: str, rows: Sequence[Any]) -> Tensor:
     try:
         array = np.asarray(rows)
     except ValueError:
-        raise Mistake(f"{where}: inputs are not of one shape") from None
+        raise Mistake(f"{where}: inputs differ in shape") from None
     if array.dtype.kind not in "iubf":
-        raise Mistake(
-            f"{where}: inputs are not numbers; arrays, tensors, frames and lists of numbers are"
-            " read"
-        )
+        raise Mistake(NOT_NUMBERS.format(where))
     return torch.from_numpy(array.astype(np.float32))
 
 
 def read_input(where: str, value: Any) -> Tensor:
-    """One input as a tensor; a PIL image as uint8 with its channels first."""
+    """One input as a tensor; a PIL image becomes uint8 with channels first."""
     if isinstance(value, Tensor):
         return value
     image = hasattr(value, "getbands")
     try:
-        tensor = torch.from_numpy(np.array(value))  # a copy: a data set may reuse its memory
+        tensor = torch.from_numpy(np.array(value))  # copied: a data set may reuse its memory
     except (TypeError, ValueError):
         raise Mistake(
-            f"{where}: its input is a {type(value).__name__}, not numbers or an image"
+            f"{where}: cannot read an input of type {type(value).__name__}; pass numbers or an"
+            " image"
         ) from None
     if image:
         tensor = tensor[None] if tensor.ndim == 2 else tensor.permute(2, 0, 1)
@@ -189,22 +182,18 @@ def read_input(where: str, value: Any) -> Tensor:
 
 
 def _tensor(where: str, array: NDArray[Any]) -> Tensor:
-    """An array as a tensor that shares its memory, writable or not: nothing here writes to
-    inputs.
-    """
+    """An array as a tensor that shares its memory."""
     with warnings.catch_warnings():
+        # A read-only array is fine: nothing here writes to inputs.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         try:
             return torch.as_tensor(array)
         except TypeError:
-            raise Mistake(
-                f"{where}: inputs are not numbers; arrays, tensors, frames and lists of numbers are"
-                " read"
-            ) from None
+            raise Mistake(NOT_NUMBERS.format(where)) from None
 
 
 def read_dataset(where: str, dataset: Any) -> tuple[Tensor, list[Any]]:
-    """The inputs and labels of a torch Dataset; a Mistake names an item that does not fit."""
+    """The inputs and labels of a torch Dataset; a Mistake names an item that cannot be used."""
     inputs: list[Tensor] = []
     labels: list[Any] = []
     for number, item in enumerate(_items(dataset)):
@@ -223,7 +212,7 @@ def read_dataset(where: str, dataset: Any) -> tuple[Tensor, list[Any]]:
 
 
 def _items(dataset: Any) -> Iterator[Any]:
-    """Iterate by number if the data set has a length, else in its own order."""
+    """The items of a data set by number if it has a length, otherwise in iteration order."""
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
         return (dataset[i] for i in range(len(dataset)))
     return iter(dataset)
@@ -236,7 +225,7 @@ def _label(where: str, value: Any) -> Any:
             value = value.item()
         except (ValueError, RuntimeError):
             raise Mistake(
-                f"{where}: its label holds several values; one class per item is needed"
+                f"{where}: its label holds several values; pass one class per item"
             ) from None
     if not isinstance(value, (int, float, str)):
         raise Mistake(f"{where}: its label is a {type(value).__name__}, not a number or a name")

@@ -1,4 +1,4 @@
-"""Images that are seen a little differently each time: shifted and mirrored at random."""
+"""Augmentation: images are shifted and mirrored at random."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ MARGIN = 8  # an image is shifted by up to an eighth of its side
 
 
 def check(name: str) -> Augmentation:
-    """Refuse what is not an augmentation."""
+    """Refuse an unknown augmentation."""
     if name not in AUGMENTATIONS:
         raise Mistake(f"augment={name!r}: must be one of {', '.join(AUGMENTATIONS)}")
     return name  # type: ignore[return-value]
 
 
 def augment(kind: Augmentation, inputs: Tensor, generator: np.random.Generator) -> Tensor:
-    """Each image of a batch cropped at a random place, its borders mirrored outwards, and half of
-    them flipped.
+    """Shift each image of a batch at random, mirroring it at its borders, and flip half of them.
 
     >>> picture = torch.arange(16).view(1, 1, 4, 4)
     >>> augment("crop-flip", picture, np.random.default_rng(0)).shape
@@ -38,7 +37,7 @@ def augment(kind: Augmentation, inputs: Tensor, generator: np.random.Generator) 
         return inputs
     if inputs.ndim != 4:
         raise Mistake(
-            f"augment={kind!r} is for images, (N, channels, height, width): inputs are"
+            f"augment={kind!r} needs images of shape (N, channels, height, width), but inputs are"
             f" {inputs.ndim}-dimensional"
         )
     count, _, height, width = inputs.shape
@@ -47,14 +46,14 @@ def augment(kind: Augmentation, inputs: Tensor, generator: np.random.Generator) 
     flipped = generator.random(count) < 0.5
     columns[flipped] = columns[flipped, ::-1]
     images = torch.arange(count, device=inputs.device)[:, None, None]
-    # Indices around the slice put the channels last; they go back to their place.
+    # Index tensors around a slice put the channels last; `permute` moves them back.
     down, across = (send(torch.from_numpy(places), inputs.device) for places in (rows, columns))
     picked = inputs[images, :, down[:, :, None], across[:, None, :]]
     return picked.permute(0, 3, 1, 2)
 
 
 def _places(size: int, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
-    """For each image, the rows (or columns) that a crop reads, mirrored at the border."""
+    """For each image, the rows (or columns) that a random crop reads, mirrored at the border."""
     most = size // MARGIN
     shifts = generator.integers(-most, most + 1, count)
     places = np.abs(np.arange(size)[None, :] + shifts[:, None])

@@ -1,7 +1,7 @@
 """Moving examples to a device.
 
-Labels, tasks and indices stay on the CPU, so that no step waits for an answer of the device. `send`
-is the one way to a device, and does not wait either.
+Labels, tasks and indices stay on the CPU, so that no step waits for the device. `send` is the only
+way to a device, and does not wait either.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SHARE = 0.5  # of a device's free memory that examples may take; the network needs the rest
+SHARE = 0.5  # the share of a device's free memory for examples; the network needs the rest
 
 
 def send(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor on the device, copied through pinned memory while the CPU goes on."""
+    """A tensor on the device, copied through pinned memory while the CPU continues."""
     if x.device.type == device.type == "cpu":
         return x
     if x.device.type != "cpu" or device.type in ("cpu", "mps"):  # mps shares the CPU's memory
@@ -39,7 +39,7 @@ def fits(size: int, device: torch.device) -> bool:
 
 
 def gather(column: Tensor, index: Tensor, device: torch.device) -> Tensor:
-    """Rows of a column, on the device; the column is there or on the CPU, the index on the CPU."""
+    """Rows of a column, on the device; `column` is there or on the CPU, `index` is on the CPU."""
     if column.device.type == "cpu":
         return send(column.index_select(0, index), device)
     return column.index_select(0, send(index, column.device))

@@ -1,7 +1,7 @@
-"""Files mapped into memory: read where they are needed, and given back before they fill it.
+"""Memory-mapped files, whose pages are released before they fill the memory.
 
-The system counts every page of a map that was read as this process's own until it is given back; it
-is then still in the system's cache, as long as nobody else needs the room.
+The system counts every page that was read as this process's memory until the page is released. A
+released page stays in the system's cache as long as nobody else needs the space.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-BUDGET = 64 * 2**20  # bytes that are gathered before pages are given back
+BUDGET = 64 * 2**20  # bytes to copy before pages are released
 
 open_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
-_gathered = 0  # bytes since then
+_gathered = 0  # bytes copied since pages were last released
 
 
 def map_file(path: str | Path, size: int) -> Tensor:
-    """The bytes of a file; what is written to the tensor does not reach the file."""
+    """The bytes of a file; writing to the tensor does not change the file."""
     with open(path, "rb") as file:
         pages = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
     open_maps.add(pages)
@@ -30,15 +30,14 @@ def map_file(path: str | Path, size: int) -> Tensor:
 
 
 def adopt(array: Any) -> None:
-    """Give back the pages of a `numpy.memmap` too, unless its owner may have written to a copy of
-    its own.
-    """
+    """Also release the pages of a `numpy.memmap`."""
+    # Mode "c" is copy-on-write: releasing its pages would undo the owner's changes.
     if isinstance(array, np.memmap) and array.mode != "c":
         open_maps.add(array._mmap)  # type: ignore[attr-defined]
 
 
 def after_gathering(size: int) -> None:
-    """So many bytes were copied, perhaps from maps: give their pages back when there are many."""
+    """Count copied bytes, and release the pages of all maps when there are many."""
     global _gathered
     _gathered += size
     if _gathered < BUDGET or not hasattr(mmap, "MADV_DONTNEED"):

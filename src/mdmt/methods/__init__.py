@@ -1,4 +1,4 @@
-"""The twelve methods of Table 1 and two that are newer, one short file each."""
+"""The twelve methods of Table 1 and two newer ones, one short file each."""
 
 from __future__ import annotations
 

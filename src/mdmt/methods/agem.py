@@ -9,17 +9,15 @@ from mdmt.tasks import Batch
 
 
 class AGEM(Rehearsal):
-    """Averaged gradient episodic memory: project g so that the loss on the memory does not rise, to
-    first order.
-    """
+    """Averaged gradient episodic memory: to first order, no step raises the memory's loss."""
 
     name, source = "a-gem", "Chaudhry et al., 2019"
 
     def gradient(self, batch: Batch) -> Tensor:
-        """g, less its part against the memory's gradient."""
+        """g without the component that points against the memory's gradient."""
         reference = self.memory.sample(self.reference_batch)
         if reference is None:
             return self.grad(batch)[1]
-        # Memory first, then the new batch: the order batch norm sees.
+        # The memory passes before the new batch: batch norm sees them in this order.
         r, g = self.grads(reference, batch)[1].unbind()
         return g - (g @ r).clamp(max=0) / (r @ r).clamp_min(TINY) * r

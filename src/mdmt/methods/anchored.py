@@ -1,6 +1,4 @@
-"""What EWC, MAS, RWalk and PI share: weights are held where the last task left them, each by its
-importance.
-"""
+"""The base of EWC, MAS, RWalk and PI, which pull each weight back by its importance."""
 
 from __future__ import annotations
 
@@ -12,8 +10,9 @@ from mdmt.tasks import Batch
 
 
 class Anchored(Method):
-    """Adds strength * sum importance (theta - anchor)^2 to the loss; a subclass says what is
-    important.
+    """Adds strength * sum importance (theta - anchor)^2 to the loss.
+
+    The anchor is the weights as the last task left them; a subclass computes the importance.
     """
 
     kind = "regularisation"
@@ -21,14 +20,14 @@ class Anchored(Method):
 
     anchor = Buffer(like="params")  # the weights as the last task left them
     importance = Buffer(like="params")
-    task_gradient = Buffer(like="params")  # the latest gradient of the cross entropy alone
+    task_gradient = Buffer(like="params")  # the latest gradient of the loss without the penalty
 
     def begin_task(self) -> None:
-        """Hold the weights where they are; rows that the head has just gained are among them."""
+        """Anchor the weights, including the rows that the head has just gained."""
         self.anchor = self.model.flat.detach().clone()
 
     def gradient(self, batch: Batch) -> Tensor:
-        """The gradient of the cross entropy and of the penalty."""
+        """The gradient of the cross entropy plus that of the penalty."""
         self.task_gradient = self.grad(batch)[1]
         return self.task_gradient + self.pull()
 
@@ -38,27 +37,23 @@ class Anchored(Method):
 
 
 class PathFollowing(Anchored):
-    """Also adds up how much each weight's steps lowered the loss: omega += -g * (change of
-    theta).
-    """
+    """Also sums by how much each weight lowered the loss: omega += -g * (change of theta)."""
 
-    path = Buffer(like="params")
-    before = Buffer(like="params")
+    path = Buffer(like="params")  # omega
+    before = Buffer(like="params")  # the weights before the step
 
     def gradient(self, batch: Batch) -> Tensor:
-        """As it was, and remember the weights before the step."""
+        """The same gradient; the weights before the step are stored."""
         self.before = self.model.flat.detach().clone()
         return super().gradient(batch)
 
     def after_step(self, batch: Batch) -> None:
-        """Credit the step to the weights that made it; the gradient is the cross entropy's, without
-        the penalty.
-        """
+        """Credit each weight with the loss that its step saved, without the penalty's part."""
         self.path = self.path - self.task_gradient * (self.model.flat.detach() - self.before)
 
 
 def spread(values: Tensor) -> Tensor:
-    """Values scaled to [0, 1] over the whole network; all equal: 0."""
+    """Values scaled to [0, 1] over the whole network; zeros if all are equal."""
     low, high = values.min(), values.max()
     width = high - low
     return (values - low) / torch.where(width > 0, width, 1.0)

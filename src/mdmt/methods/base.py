@@ -1,4 +1,4 @@
-"""What every method shares: the hooks that it overrides, and what it may call."""
+"""The base class of all methods: hooks to override, and functions to call."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ TINY = 1e-30  # keeps a quotient finite if its denominator is 0
 
 
 class Host(Protocol):
-    """What a method sees of the learner it belongs to."""
+    """The part of a learner that its method may use."""
 
     heads: Heads
     memory: Memory
     optimiser: Optimiser
     gradients: Gradients
     task: Task | None
-    step_in_task: int  # steps of the task that were over when this one began
+    step_in_task: int  # the number of the current step in the task, from 0
 
     @property
     def model(self) -> Model:
@@ -44,31 +44,33 @@ class Host(Protocol):
 
     @property
     def tasks(self) -> list[LearnedTask]:
-        """The tasks learned so far, with the one being learned."""
+        """The tasks learned so far, including the current one."""
 
     @property
     def share_of_task(self) -> float:
-        """The share of the task that was over when this step began: from 0 to just below 1."""
+        """The share of the task's steps that came before this one: from 0 to just below 1."""
 
     def apply(self, gradient: Tensor) -> None:
-        """One step of the optimiser against a gradient."""
+        """Let the optimiser take one step against a gradient."""
 
     def read(self, task: Task, index: Tensor) -> Batch:
         """Some of a task's training examples as a batch."""
 
     def sample_of_task(self, count: int) -> Tensor:
-        """Indices of some training examples of the current task, always the same ones."""
+        """Indices of `count` random training examples of the current task, fixed by the seed."""
 
 
 class Declarations:
-    """What a method declares of itself."""
+    """Facts about a method, which its class declares."""
 
-    name = kind = source = ""  # in tables; rehearsal, regularisation or bound; authors and year
+    name = ""  # in tables
+    kind = ""  # rehearsal, regularisation or bound
+    source = ""  # authors and year
     uses_memory = False
-    stores_features = False  # whether the memory keeps what `represent` gives
+    stores_features = False  # whether the memory stores the output of `represent`
     cosine = False  # whether the head scores by cosines
     one_by_one = False  # whether it passes single examples through the network
-    policy = ""  # the memory policy it needs, if it is not the benchmark's
+    policy = ""  # the memory policy to use instead of the benchmark's
     learns_at_task_end = False  # whether `end_task` trains the network, and `step` need not
 
 
@@ -77,8 +79,8 @@ class Method(Declarations, Remembering):
     """Turns the current mini-batch and the memory into an update of the parameters.
 
     Annotated class attributes are settings: keyword arguments, checked when the method is made.
-    `Buffer` attributes are what it remembers. A subclass overrides the hooks that it needs; while
-    it learns, `learner`, `model` and `memory` are those it belongs to.
+    `Buffer` attributes are tensors that it remembers. A subclass overrides the hooks that it needs.
+    `learner`, `model` and `memory` are set when a learner takes the method.
     """
 
     learner: Host
@@ -87,7 +89,7 @@ class Method(Declarations, Remembering):
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(kw_only=True, eq=False)(cls)
         if "loss" in vars(cls) and "slopes" not in vars(cls):
-            cls.slopes = None  # those of the base class belong to another loss
+            cls.slopes = None  # the base class's slopes belong to another loss
 
     # Hooks: a subclass overrides those it needs.
 
@@ -104,17 +106,17 @@ class Method(Declarations, Remembering):
     def _cross_entropy_slopes(
         self, features: Tensor, scores: Tensor, batch: Batch, weights: Tensor
     ) -> Slopes:
-        """The derivatives of `loss`, for networks whose way back is written out."""
+        """The derivatives of `loss`, for networks whose backward pass is written out."""
         if not self.model.heads.has_one_head:
             other = self.model.head_of_class != self.heads(batch)[:, None]
             scores = scores.masked_fill(other, NEVER)
         return cross_entropy_slopes(scores, batch.labels, weights)
 
-    # `loss` with its derivatives, weighted by sample; None: autograd finds them.
+    # `loss` with its derivatives, weighted by sample; None: autograd computes them.
     slopes: Callable[..., Slopes] | None = _cross_entropy_slopes
 
     def represent(self, batch: Batch) -> Tensor:
-        """What the memory stores as F, one row per example; here their features."""
+        """The representations F that the memory stores, one row per example; here the features."""
         return self.model.embed(batch.inputs)
 
     def gradient(self, batch: Batch) -> Tensor:
@@ -122,7 +124,7 @@ class Method(Declarations, Remembering):
         return self.grad(batch)[1]
 
     def step(self, batch: Batch) -> None:
-        """One step of learning."""
+        """Learn a mini-batch; here with one step of the optimiser."""
         self.learner.apply(self.gradient(batch))
 
     def arrange(self, stream: Stream) -> Stream:
@@ -130,16 +132,16 @@ class Method(Declarations, Remembering):
         return stream
 
     def begin_task(self) -> None:
-        """A new task is about to be learned; the head has its rows."""
+        """Called before a new task is learned; the head already has its rows."""
 
     def after_step(self, batch: Batch) -> None:
-        """A mini-batch was learned and written to the memory."""
+        """Called after a mini-batch was learned and written to the memory."""
 
     def end_task(self) -> None:
-        """All mini-batches of the task were learned."""
+        """Called after the last mini-batch of a task."""
 
     def answer_weights(self) -> Tensor | None:
-        """The weights to answer and evaluate with; None: those that learn."""
+        """The weights to predict and evaluate with; None: the weights being trained."""
         return None
 
     # What a method may call.
@@ -157,8 +159,8 @@ class Method(Declarations, Remembering):
     def grad(self, *batches: Batch) -> tuple[Tensor, Tensor]:
         """Mean loss of each batch, summed, and its gradient as one new vector.
 
-        Each batch passes through the network by itself, in this order, which is the order batch
-        norm sees; if the network treats each sample by itself, they pass together.
+        Each batch passes through the network by itself, in the given order, so that is the order
+        batch norm sees. If the network treats each sample by itself, the batches pass together.
         """
         return self.learner.gradients.grad(*batches)
 
@@ -169,7 +171,7 @@ class Method(Declarations, Remembering):
     # What the learner calls.
 
     def bind(self, learner: Host) -> None:
-        """Belong to a learner whose model exists."""
+        """Attach the method to a learner whose model exists."""
         self.learner = learner
         self.model = learner.model
         self.memory = learner.memory

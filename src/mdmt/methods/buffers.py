@@ -1,4 +1,4 @@
-"""The buffers of a method: tensors that are saved, resumed, moved and grown without its help."""
+"""The buffers of a method: tensors that are saved, restored, moved and grown automatically."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mdmt.network.model import Model
 class Buffer:
     """A tensor that a method remembers between steps; zeros at first.
 
-    `Buffer(like="params")` runs along the parameters and is padded with zeros when the head grows;
-    `Buffer(3)` has shape (3,). `Buffer(..., when="x")` exists only if the setting x is neither 0
-    nor None nor false. With `counts` it stays on the CPU, so that reading it does not wait for a
-    device.
+    `Buffer(like="params")` is as long as the vector of all parameters, and is padded with zeros
+    when the head grows; `Buffer(3)` has shape (3,). `Buffer(..., when="x")` exists only if the
+    setting x is neither 0 nor None nor false. With `counts` the buffer stays on the CPU, so that
+    reading it does not wait for a device.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Buffer:
     def __get__(self, method: Remembering, owner: type) -> Tensor: ...
 
     def __get__(self, method: Remembering | None, owner: type) -> Tensor | Buffer:
-        """The tensor of a method; the declaration if asked of the class."""
+        """The tensor of a method, or the declaration if accessed on the class."""
         if method is None:
             return self
         value: Tensor = method.__dict__[self.name]
@@ -53,7 +53,7 @@ class Buffer:
 
 
 class Remembering(Configurable):
-    """Gives, restores and grows the buffers that its class declares."""
+    """Creates, saves, restores and grows the buffers that its class declares."""
 
     model: Model
 
@@ -68,25 +68,25 @@ class Remembering(Configurable):
         }
 
     def used_buffers(self) -> dict[str, Buffer]:
-        """The buffers that exist with the present settings."""
+        """The buffers that exist with the current settings."""
         declared = self.buffers().items()
         return {name: b for name, b in declared if b.when is None or getattr(self, b.when)}
 
     @property
     def buffer_bytes(self) -> int:
-        """The size of all buffers."""
+        """The size of all buffers in bytes."""
         tensors: list[Tensor] = [getattr(self, name) for name in self.used_buffers()]
         return sum(tensor.nbytes for tensor in tensors)
 
     def create_buffers(self) -> None:
-        """Fill every buffer with zeros, in the shape that the model asks for."""
+        """Create every buffer, filled with zeros."""
         flat = self.model.flat
         for name, buffer in self.used_buffers().items():
             shape = flat.shape if buffer.like else buffer.shape
             setattr(self, name, torch.zeros(shape, dtype=flat.dtype, device=self._device(buffer)))
 
     def grow(self) -> None:
-        """Pad the buffers that run along the parameters after the head has grown."""
+        """Pad the buffers that are as long as the parameters after the head has grown."""
         for name, buffer in self.used_buffers().items():
             if buffer.like:
                 old: Tensor = getattr(self, name)
@@ -94,7 +94,7 @@ class Remembering(Configurable):
                 setattr(self, name, torch.cat([old, old.new_zeros(gained)]))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The buffers by name, and how the method was made."""
+        """The buffers by name, and the method's class and arguments."""
         tensors = {name: getattr(self, name) for name in self.used_buffers()}
         return tensors, {"name": class_name(self), "arguments": self.arguments}
 

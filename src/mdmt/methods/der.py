@@ -1,6 +1,4 @@
-"""DER++ (Buzzega et al., 2020): hold the memory's logits where they were when its examples were
-stored.
-"""
+"""DER++ (Buzzega et al., 2020): keep the logits of old examples close to the stored ones."""
 
 from __future__ import annotations
 
@@ -14,13 +12,14 @@ from mdmt.tasks import Batch
 
 
 class DERPP(Rehearsal):
-    """Dark experience replay: new examples, `alpha` x MSE to stored logits, `beta` x cross entropy
-    of other old examples.
+    """Dark experience replay: rehearses stored logits and stored labels.
 
-    The logits are those of the pass in which the example was learned, as in the paper. (In
+    The loss is the cross entropy of the new examples, plus `alpha` times the MSE between the logits
+    of old examples and their stored logits, plus `beta` times the cross entropy of other old
+    examples. Logits are stored from the pass in which the example was learned, as in the paper. (In
     evaluation mode they would be huge at first: batch norm's running variance starts at 0.) The MSE
-    is the mean over the rows of the head that were in use then. Cross entropy is among the classes
-    of the own head, as for most methods here.
+    is the mean over the rows of the head that were in use when the logits were stored. The cross
+    entropy is among the classes of the example's own head, as in most methods here.
     """
 
     name, source = "der++", "Buzzega et al., 2020"
@@ -29,13 +28,14 @@ class DERPP(Rehearsal):
     alpha: float = setting(default=0.3, least=0.0)
     beta: float = setting(default=1.0, least=0.0)
 
-    incoming = logits = None  # the latest mini-batch, and its logits in the pass that taught it
+    incoming = None  # the latest mini-batch
+    logits = None  # its logits in the pass in which it was learned
 
     def represent(self, batch: Batch) -> Tensor:
-        """Store logits, and NaN for the rows that belong to no class yet.
+        """Logits, with NaN for the rows that belong to no class yet.
 
-        The memory keeps images as they came while the pass saw augmented ones: the two batches
-        share their labels.
+        The memory stores the original images but the pass saw augmented ones, so a batch is
+        recognised by its labels, which both share.
         """
         learned = self.incoming is not None and batch.labels is self.incoming.labels
         logits = self.logits if learned else None
@@ -43,12 +43,10 @@ class DERPP(Rehearsal):
         return logits.masked_fill(self.model.head_of_class < 0, torch.nan)
 
     def gradient(self, batch: Batch) -> Tensor:
-        """The sum of three gradients; the memory goes first, as batch norm sees it."""
+        """The sum of three gradients; batch norm sees the memory first."""
         self.incoming = batch
-        dark, plain = (
-            self.memory.sample(self.reference_batch),
-            self.memory.sample(self.reference_batch),
-        )
+        dark = self.memory.sample(self.reference_batch)
+        plain = self.memory.sample(self.reference_batch)
         if dark is None or plain is None:
             return self.grad(batch)[1]
         old = (
@@ -58,15 +56,13 @@ class DERPP(Rehearsal):
         return old + self.grad(batch)[1]
 
     def loss(self, features: Tensor, batch: Batch) -> Tensor:
-        """Of each sample: the distance to its stored logits where it has them, else cross
-        entropy.
-        """
+        """The distance of each sample to its stored logits, or cross entropy if it has none."""
         scores = self.model.scores(features)
         if batch is self.incoming:
             self.logits = scores.detach()
         if batch.features is None:
             return super().loss(features, batch)
-        # The head may be wider by now, or have rows in use that were free.
+        # Since then the head may have grown, or tasks may have claimed rows that were free.
         missing = batch.features.isnan()
         gap = scores[:, : missing.shape[1]] - batch.features
         return gap.masked_fill(missing, 0).square().sum(1) / (~missing).sum(1)

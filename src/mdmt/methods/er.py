@@ -1,4 +1,4 @@
-"""ER (Chaudhry et al., 2019b): learn the new examples and some old ones as one batch."""
+"""ER (Chaudhry et al., 2019b): learn new examples and some old ones as one batch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mdmt.tasks import Batch
 
 
 class ER(Rehearsal):
-    """Experience replay: one mean over the new mini-batch and a batch from a reservoir of the
-    stream so far.
+    """Experience replay: the mean loss over new examples and examples drawn from a reservoir.
 
-    reading `code` (default, the published numbers): `reference_batch` old examples, so that ten new
-    ones weigh 10/266. reading `paper`: as many old examples as new ones.
+    The reservoir samples the whole stream so far. With reading `code` (the default, which gives the
+    published numbers) `reference_batch` old examples are drawn, so ten new ones weigh 10/266. With
+    reading `paper` as many old examples as new ones are drawn.
     """
 
     name, source = "er", "Chaudhry et al., 2019"

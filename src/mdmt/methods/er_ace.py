@@ -1,4 +1,4 @@
-"""ER-ACE (Caccia et al., 2022): new examples leave the scores of old classes alone."""
+"""ER-ACE (Caccia et al., 2022): new examples do not push the scores of old classes down."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mdmt.tasks import Batch
 class ERACE(Rehearsal):
     """Experience replay with asymmetric cross entropy.
 
-    New examples compete among the classes of their own mini-batch only, so that they do not push
-    old classes down. Examples of the memory compete among all classes seen so far.
+    For new examples only the classes of their own mini-batch compete, so that they do not push old
+    classes down. For examples from the memory all classes seen so far compete.
     """
 
     name, source = "er-ace", "Caccia et al., 2022"
@@ -24,13 +24,13 @@ class ERACE(Rehearsal):
     incoming = None  # the new mini-batch while its gradient is computed
 
     def gradient(self, batch: Batch) -> Tensor:
-        """The gradient of both means, added; the memory goes first, as batch norm sees it."""
+        """The gradient of the sum of both mean losses; the memory passes first."""
         self.incoming = batch
         reference = self.memory.sample(self.reference_batch)
         return self.grad(batch)[1] if reference is None else self.grad(reference, batch)[1]
 
     def loss(self, features: Tensor, batch: Batch) -> Tensor:
-        """The cross entropy of each sample; who competes depends on where it comes from."""
+        """The cross entropy of each sample, among different classes for new and old samples."""
         scores, owner = self.model.scores(features), self.model.head_of_class
         if batch is not self.incoming:
             return cross_domain_softmax(

@@ -13,20 +13,20 @@ from mdmt.tasks import Batch
 
 
 class RunningFisher(Anchored):
-    """A running mean of squared gradients of the mini-batch's mean loss, folded every `window`
-    steps.
+    """A running mean F of the squared gradients of the mini-batches' mean losses.
 
-    F <- .1 F + .9 (sum of the squares) / window. As in the original, a fold comes before the step
-    whose number the window divides: a task's first window is one gradient short, and where the
-    window divides its steps only the last gradient enters nothing. A task shorter than a window has
-    no fold; what is done then is ours. Squares of batch means depend on the batch size; the
-    published numbers were made so.
+    Every `window` steps F is updated: F <- .1 F + .9 (sum of the squares) / window. As in the
+    original, the update comes before the step whose number the window divides. A task's first
+    window is therefore one gradient short, and if the window divides the task's number of steps,
+    the last gradient, and only that one, is never used. The original never updates F in a task
+    shorter than a window; subclasses here do it at the end of such a task. Squares of batch means
+    depend on the batch size; the published numbers were computed this way.
     """
 
     window: int = setting(default=50, least=1)
     fisher = Buffer(like="params")
-    squares = Buffer(like="params")
-    collected = Buffer(counts=True)  # gradients of this task so far
+    squares = Buffer(like="params")  # the sum of the squares in this window
+    collected = Buffer(counts=True)  # the number of gradients of this task so far
 
     def begin_task(self) -> None:
         """Also start a new window."""
@@ -45,28 +45,28 @@ class RunningFisher(Anchored):
         self.collected += 1
 
     def fold(self, steps: int) -> None:
-        """Take the squares into the mean, as those of so many steps."""
+        """Update the running mean with the sum of squares, which counts as `steps` gradients."""
         self.fisher = 0.1 * self.fisher + 0.9 * self.squares / steps
 
 
 class EWC(RunningFisher):
-    """Elastic weight consolidation, online: the penalty is strength * sum F (theta - anchor)^2, one
-    anchor.
+    """Elastic weight consolidation, online: the penalty is strength * sum F (theta - anchor)^2.
 
-    reading `code` (default, the published numbers): F is the running mean over the last windows,
-    scaled to [0, 1] over the network at the end of a task, so only the latest task's importance
-    counts. The original never folded in a task shorter than a window, which made it plain
-    fine-tuning there; here such a task's own mean is used. reading `paper`: after each task the
-    mean of squared gradients of single examples of its training data (its empirical Fisher), one
-    penalty for each task about its own weights, strength / 2 * sum_k F_k (theta - theta_k)^2.
+    With reading `code` (the default, which gives the published numbers) there is one anchor, and F
+    is the running mean over the last windows, scaled to [0, 1] over the network at the end of a
+    task, so only the latest task's importance counts. The original never updated F in a task
+    shorter than a window, where it was therefore plain fine-tuning; here the mean over such a task
+    is used. With reading `paper`, F_k is computed after each task k: the mean of the squared
+    gradients of single training examples (the empirical Fisher). Each task has its own penalty
+    about its own weights: strength / 2 * sum_k F_k (theta - theta_k)^2.
     """
 
     name, source = "ewc", "Kirkpatrick et al., 2017"
     reading: Literal["code", "paper"] = "code"
-    # Examples of a task that its Fisher is taken from (paper).
+    # The number of examples from which the Fisher of a task is computed (reading `paper`).
     samples: int = setting(default=200, least=1)
 
-    weighted = Buffer(like="params")  # sum_k F_k theta_k (paper)
+    weighted = Buffer(like="params")  # sum_k F_k theta_k (reading `paper`)
 
     def after_step(self, batch: Batch) -> None:
         """Collect the gradient of the cross entropy."""
@@ -93,7 +93,7 @@ class EWC(RunningFisher):
         self.weighted = self.weighted + fisher * self.model.flat.detach()
 
     def pull(self) -> Tensor:
-        """The gradient of the penalty, in the paper's form summed over the tasks' own anchors."""
+        """The gradient of the penalty; reading `paper` sums over the tasks and their anchors."""
         if self.reading == "code":
             return super().pull()
         return self.strength * (self.importance * self.model.flat.detach() - self.weighted)

@@ -12,18 +12,18 @@ from mdmt.methods.base import Method, setting
 from mdmt.tasks import Batch
 
 DAMPING = 1e-10  # added to the squared lengths of rows, which are 1
-PIECE = 2**13  # columns whose copy in double precision stays in the cache
+PIECE = 2**13  # columns converted at once: their copies in double precision stay in the cache
 
 
 class GEM(Method):
-    """Gradient episodic memory: the vector nearest to g that makes no obtuse angle with any past
-    task's gradient.
+    """Gradient episodic memory: step along the vector nearest to g that no past task objects to.
 
-    One gradient per past task, on all that the memory holds of it. The original keeps the last
-    examples of a task, whatever their classes (`--set policy=TaskRing`); here it shares the other
-    methods' memory, so many of each class. `margin` is the original's memory strength: the dual
-    variables are at least that, which pulls the update towards the past. Its program adds 1e-3 to
-    the diagonal of the Gram matrix, for its solver's sake; ours far less (see `solve`).
+    A past task objects if the vector makes an obtuse angle with its gradient, which is computed on
+    all of its examples in the memory. The original stores the last examples of a task, whatever
+    their classes (`--set policy=TaskRing`); here GEM has the same memory as the other methods, with
+    an equal number of examples per class. `margin` is the original's memory strength: a lower bound
+    of the dual variables, which pulls the update towards the past. The original program adds 1e-3
+    to the diagonal of the Gram matrix to help its solver; ours adds far less (see `solve`).
     """
 
     name, kind, source = "gem", "rehearsal", "Lopez-Paz and Ranzato, 2017"
@@ -31,23 +31,24 @@ class GEM(Method):
     margin: float = setting(default=0.5, least=0.0)
 
     def gradient(self, batch: Batch) -> Tensor:
-        """g, or its projection where a past task objects."""
+        """g, or its projection if a past task objects."""
         past = self.memory.by_task(before=len(self.learner.tasks), without=self.learner.current)
         every = self.grads(*past, batch)[1]
         rows, g = every[:-1], every[-1]
         products = (rows @ g).cpu()
-        if not bool((products < 0).any()) or not bool(
-            products.isfinite().all()
-        ):  # what is not finite, `apply` finds
+        # `apply` reports numbers that are not finite.
+        if not bool((products < 0).any()) or not bool(products.isfinite().all()):
             return g
-        gram = gram_matrix(every).cpu()  # the program is solved on the processor
+        gram = gram_matrix(every).cpu()  # the quadratic program is solved on the CPU
         duals = solve(gram[:-1, :-1], gram[:-1, -1], self.margin)
         return g + send(duals.to(g.dtype), g.device) @ rows
 
 
 def gram_matrix(rows: Tensor) -> Tensor:
-    """The products of rows with each other in double precision, piece by piece: whole, the copy
-    would outweigh the rest.
+    """The products of all pairs of rows, in double precision.
+
+    They are summed over pieces of the rows: a whole copy in double precision would take more memory
+    than everything else.
     """
     gram = rows.new_zeros(len(rows), len(rows), dtype=torch.float64)
     for piece in rows.split(PIECE, dim=1):
@@ -57,15 +58,15 @@ def gram_matrix(rows: Tensor) -> Tensor:
 
 
 def solve(gram: Tensor, products: Tensor, margin: float) -> Tensor:
-    """The v >= margin that minimises v' P v / 2 + q' v, for the Gram matrix P and the products q of
-    its rows with g.
+    """The v >= margin that minimises v' P v / 2 + q' v.
 
-    With w = v - margin this is a least-squares problem with w >= 0, for P = A'A from its
-    eigenvectors. Rows count as of length 1, and DAMPING keeps w small where some of them nearly
-    cancel: else rounding errors of P would make the update longer than g + margin * (sum of rows),
-    whose nearest vector it is.
+    P is the Gram matrix of the rows, q holds their products with g. With w = v - margin this is a
+    least-squares problem in w >= 0, where P = A'A and A comes from the eigenvectors of P. Rows are
+    scaled to length 1, and DAMPING keeps w small if some of them nearly cancel: otherwise rounding
+    errors in P would make the update longer than g + margin * (sum of rows), although it is the
+    nearest vector to that sum in a cone.
     """
-    from scipy.optimize import nnls  # here, so that importing mdmt does not wait for it
+    from scipy.optimize import nnls  # imported here so that importing mdmt does not wait for it
 
     lengths = gram.diagonal().sqrt()
     lengths = torch.where(lengths > 0, lengths, 1.0)

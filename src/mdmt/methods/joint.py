@@ -1,4 +1,4 @@
-"""Joint: all tasks at once, the upper bound."""
+"""Joint: learn all tasks at once, the upper bound."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from mdmt.tasks import Batch, Pool, Stream
 
 
 class Joint(Method):
-    """Learn all tasks together, shuffled, once: what lifelong learning is measured against.
+    """Learn all tasks together, shuffled, once: the bound that lifelong learning is compared with.
 
-    Every class competes in training; the task is given at test. Only A_T is defined. The original
-    program left a fifth of the images of tasks 2 to 17 out on Split CIFAR; that is not copied.
+    All classes compete in training; at test the task is given. Only A_T is defined. On Split CIFAR
+    the original program left out a fifth of the images of tasks 2 to 17; this is not copied.
     """
 
     name, kind, source = "joint", "bound", "all data at once"
 
     def arrange(self, stream: Stream) -> Stream:
-        """One pooled task."""
+        """The stream with all its tasks pooled into one."""
         return dataclasses.replace(stream, tasks=[Pool(stream.tasks)])
 
     def loss(self, features: Tensor, batch: Batch) -> Tensor:

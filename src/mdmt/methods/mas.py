@@ -11,20 +11,21 @@ from mdmt.tasks import Batch
 
 
 class MAS(Anchored):
-    """Memory-aware synapses: importance is the mean of |d (sum of squared outputs of the own head)
-    / d theta|.
+    """Memory-aware synapses: importance is the mean of |d (sum of squared outputs) / d theta|.
 
-    Taken at the end of a task over its training data, in evaluation mode. reading `code` (default,
-    the published numbers): over mini-batches of 10, the sum inside the absolute value, and only the
-    latest task's importance is kept. reading `paper`: example by example, added over the tasks. On
-    AWA the original read the outputs of the first task's head for every task; that is not copied.
+    The outputs are those of the example's own head. The mean is computed at the end of a task over
+    its training data, in evaluation mode. With reading `code` (the default, which gives the
+    published numbers) outputs are summed over mini-batches of 10 inside the absolute value, and
+    only the latest task's importance is kept. With reading `paper` the absolute value is of single
+    examples, and importances are added over the tasks. On AWA the original read the outputs of the
+    first task's head for every task; this is not copied.
     """
 
     name, source = "mas", "Aljundi et al., 2018"
     reading: Literal["code", "paper"] = "code"
 
     def end_task(self) -> None:
-        """Pass over the task's training data once more."""
+        """Compute the importances in one more pass over the task's training data."""
         task, model = self.task, self.model
         total = torch.zeros_like(self.importance)
         order = torch.arange(len(task.train))
@@ -35,10 +36,7 @@ class MAS(Anchored):
         self.importance = total if self.reading == "code" else self.importance + total
 
     def output_size(self, batch: Batch) -> torch.Tensor:
-        """The sum of the squares of each sample's outputs on its own head."""
+        """The sum of the samples' squared outputs, each on its own head."""
         own = self.model.head_of_class == self.heads(batch)[:, None]
-        return (
-            torch.where(own, self.model.scores(self.model.features(batch.inputs)), 0.0)
-            .square()
-            .sum()
-        )
+        scores = self.model.scores(self.model.features(batch.inputs))
+        return torch.where(own, scores, 0.0).square().sum()

@@ -22,7 +22,7 @@ from mdmt.network.by_hand import angular_margin_slopes, episodic_distillation_sl
 from mdmt.network.gradients import Slopes
 from mdmt.tasks import Batch
 
-# What a reading says of who competes (with either head) and of the distance.
+# The competitors (by kind of head) and the distance of each reading.
 READINGS = {
     "code": {"cosine": "released", "linear": "own", "distance": "l1"},
     "paper": {"cosine": "seen", "linear": "seen", "distance": "mse"},
@@ -30,27 +30,28 @@ READINGS = {
 
 
 class MDMTR(Rehearsal):
-    """Old and new tasks trained in parallel and equally: g~ = g + g_ref + g_ED (Algorithm 1).
+    """Trains old and new tasks in parallel and equally: g~ = g + g_ref + g_ED (Algorithm 1).
 
-    `reading` names what is not set otherwise. `code`, the default, is the released program:
-    `released_angular_margin` and L1 distillation, which give the published numbers on the Split
-    benchmarks. `paper` is the printed equations: every seen head competes (Eq. 7-8), MSE
-    distillation (Eq. 9-10). `head="linear"` is the softmax without margins: Eq. 4-5 when every seen
-    head competes, the ordinary one when only the own head does. With one shared head there is no
-    task margin.
+    `reading` decides `competitors` and `distance` if they are not given. `code`, the default, is
+    the released program: `released_angular_margin` and L1 distillation, which give the published
+    numbers on the Split benchmarks. `paper` is the printed equations: all seen heads compete (Eq.
+    7-8), with MSE distillation (Eq. 9-10). `head="linear"` is the softmax without margins: Eq. 4-5
+    if all seen heads compete, the ordinary softmax if only the sample's own head does. With one
+    shared head there is no task margin.
 
-    `code` leaves out two habits of the released program. On CUB and AWA it passes the memory
-    through the network a second time for the distillation: same weights and same batch, so the same
-    features and gradient, but batch norm's running averages move once more, and the memory makes up
-    two thirds of the statistics used at test instead of half. And at test its scores are the
-    cosines of the own head with zeros for every other class, so that an example whose own cosines
-    are all negative counts as wrong; here, as in the paper, the own head alone is asked. Neither is
-    part of the method, and MNIST and CIFAR had no second pass: one rule for all four.
+    `code` does not copy two details of the released program. First, on CUB and AWA the program
+    passes the memory through the network a second time for the distillation. Weights and batch are
+    the same, and so are features and gradient, but batch norm's running averages move once more,
+    and the memory makes up two thirds of the statistics used at test instead of half. Second, at
+    test its scores are the cosines of the own head with zeros for every other class, so an example
+    whose own cosines are all negative counts as wrong; here, as in the paper, only the classes of
+    the own head compete. Neither is part of the method, and MNIST and CIFAR had no second pass, so
+    all four benchmarks follow one rule here.
 
-    Two settings are not the paper's, and off unless given. `average` is the decay of a moving
-    average of the weights, with which the model answers and representations are stored; early in a
-    task it is the mean of the task's steps. `last_step` is the length of a task's last step as a
-    share of its first; the steps between shorten evenly.
+    Two settings are not from the paper, and are off by default. `average` is the decay of a moving
+    average of the weights, which is used to predict and to compute stored representations; early in
+    a task it is the mean over the task's steps. `last_step` is the length of a task's last step as
+    a share of its first; the steps in between shorten evenly.
     """
 
     name, source = "mdmt-r", "Lyu et al., 2021"
@@ -65,7 +66,7 @@ class MDMTR(Rehearsal):
     average: float = setting(default=0.0, least=0.0, below=1.0, later=True)
     last_step: float = setting(default=1.0, least=0.0, later=True)
 
-    mean = Buffer(like="params", when="average")
+    mean = Buffer(like="params", when="average")  # the averaged weights
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,9 +82,9 @@ class MDMTR(Rehearsal):
         self.stores_features = self.distance != "none"
 
     def gradient(self, batch: Batch) -> Tensor:
-        """The sum of three gradients: new task, memory, distillation.
+        """The sum of the gradients of the new task, the memory and the distillation.
 
-        The memory passes first: that is the order batch norm sees.
+        The memory passes first, which is the order batch norm sees.
         """
         reference = self.memory.sample(self.reference_batch)
         gradient = self.grad(batch)[1] if reference is None else self.grad(reference, batch)[1]
@@ -92,7 +93,7 @@ class MDMTR(Rehearsal):
         return gradient
 
     def begin_task(self) -> None:
-        """Start the average of a new row of the head where the row starts."""
+        """Set the average of the task's new rows of the head to their first values."""
         if not self.average:
             return
         *earlier, task = self.learner.tasks[: self.learner.current + 1]
@@ -107,8 +108,8 @@ class MDMTR(Rehearsal):
     def step(self, batch: Batch) -> None:
         """Take the step, then move the average, before the memory is written.
 
-        Early in a task the average is the mean of the task's own steps: a long one would take a
-        while to answer for a new task.
+        Early in a task the average is the mean over the task's own steps: a slow average would not
+        know the new task for a while.
         """
         self.learner.apply(self.gradient(batch))
         if self.average:
@@ -116,13 +117,11 @@ class MDMTR(Rehearsal):
             self.mean.lerp_(self.model.flat.detach(), share)
 
     def answer_weights(self) -> Tensor | None:
-        """The averaged weights, if there is an average."""
+        """The averaged weights, if `average` is set."""
         return self.mean if self.average else None
 
     def loss(self, features: Tensor, batch: Batch) -> Tensor:
-        """The margin loss of each sample and, where representations are stored with it, its
-        distillation.
-        """
+        """The margin loss of each sample, plus distillation if it has a stored representation."""
         loss = self.margin_loss(self.model.scores(features), batch)
         if batch.features is None or self.distance == "none":
             return loss
@@ -171,7 +170,7 @@ class MDMTR(Rehearsal):
         )
 
     def slopes(self, features: Tensor, scores: Tensor, batch: Batch, weights: Tensor) -> Slopes:
-        """`loss` with its derivatives; autograd finds those of margins between several heads."""
+        """`loss` with its derivatives; autograd computes them if several heads compete."""
         formula = self.head == "cosine" and type(self).margin_loss is MDMTR.margin_loss
         if formula and self._one_head:
             margins = angular_margin_slopes(
@@ -193,13 +192,13 @@ class MDMTR(Rehearsal):
 
     @property
     def _one_head(self) -> bool:
-        """Whether one shared head owns all rows: no task margin, and every row competes."""
+        """Whether one shared head owns all rows: no task margin, and all classes compete."""
         heads = self.model.heads
         complete = heads.has_one_head and heads.outputs == len(self.model.head)
         return complete and heads.kind == "shared"
 
 
 def _add_to_first(losses: Tensor, more: Tensor) -> Tensor:
-    """Add something to the losses of the first samples, those of the memory."""
+    """Add `more` to the losses of the first samples, which come from the memory."""
     missing = len(losses) - len(more)
     return losses + (functional.pad(more, (0, missing)) if missing else more)

@@ -1,4 +1,4 @@
-"""MEGA (Guo et al., 2020): balance old and new by their losses."""
+"""MEGA (Guo et al., 2020): balance old and new gradients by their losses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mdmt.tasks import Batch
 
 
 class MEGA(Rehearsal):
-    """Turns g towards the memory's gradient, the more the larger the memory's loss is; the length
-    of g is kept.
+    """Turns g towards the memory's gradient, further the larger the memory's loss is.
 
-    The angle to g maximises loss cos(angle) + loss_ref cos(phi - angle) on [0, pi/2], where phi is
-    the angle between the gradients. The original climbs to it from three random starts; here it is
-    computed. form `II` is that, `I` is g + loss_ref / loss * g_ref. reading `code` (default, the
-    published numbers) has no threshold; reading `paper` follows the memory alone once the new loss
-    is `threshold` or less.
+    With form `II` the length of g is kept, and the angle to g maximises loss cos(angle) + loss_ref
+    cos(phi - angle) on [0, pi/2], where phi is the angle between the gradients. The original
+    climbs to this angle from three random starts; here it is computed directly. Form `I` is g +
+    loss_ref / loss * g_ref. Reading `code` (the default, which gives the published numbers) has no
+    threshold; reading `paper` follows the memory's gradient alone once the new loss is `threshold`
+    or less.
     """
 
     name, source = "mega", "Guo et al., 2020"
@@ -41,12 +41,12 @@ class MEGA(Rehearsal):
         )
         if self.reading == "code":
             return balanced
-        # Chosen on the device, which nobody waits for.
+        # `torch.where` chooses on the device, so the step does not wait for it.
         return torch.where(loss <= self.threshold, r, balanced)
 
 
 def turned(g: Tensor, r: Tensor, loss: Tensor, loss_ref: Tensor) -> Tensor:
-    """g turned in the plane of g and r by the best angle; g itself where they are parallel."""
+    """g turned by the best angle in the plane of g and r; g itself if they are parallel."""
     length: Tensor = g.norm().clamp_min(TINY)
     along = g / length
     across = r - (r @ along) * along
@@ -60,6 +60,6 @@ def turned(g: Tensor, r: Tensor, loss: Tensor, loss_ref: Tensor) -> Tensor:
 def best_angle(phi: Tensor, loss: Tensor, loss_ref: Tensor) -> Tensor:
     """The maximiser of loss cos(a) + loss_ref cos(phi - a) on [0, pi/2].
 
-    The sum is A cos(a) + B sin(a) with B >= 0, which rises up to atan2(B, A) and falls beyond.
+    The sum is A cos(a) + B sin(a) with B >= 0, which rises up to a = atan2(B, A) and then falls.
     """
     return torch.atan2(loss_ref * phi.sin(), loss + loss_ref * phi.cos()).clamp(0, torch.pi / 2)

@@ -9,20 +9,21 @@ from mdmt.tasks import Batch
 
 
 class MER(Method):
-    """Learns to align gradients: single-example steps inside, two interpolations outside (Algorithm
-    1 of its paper).
+    """Aligns gradients by single-example steps between interpolations (Algorithm 1 of its paper).
 
-    For each new example: `batches` times, the example and `replay` others from the reservoir are
-    visited one by one with plain steps, and theta <- start + beta (theta - start); after all of
-    them theta <- first + gamma (theta - first). With mini-batches of one, as in the paper and in
-    the presets, the memory has every example before the next one comes. As in the original program
-    theta is the whole state of the network, batch-norm statistics with the weights.
+    Each new example is learned in `batches` rounds. A round takes one plain step for each of
+    `replay` examples of the reservoir and then for the new one, and ends with theta <- start + beta
+    (theta - start), where start is theta at the round's beginning. After all rounds theta <- first
+    + gamma (theta - first), where first is theta before the first round. With mini-batches of one,
+    as in the paper and in the presets, each example enters the memory before the next one is
+    learned. As in the original program theta is the whole state of the network: the weights and the
+    batch-norm statistics.
 
-    The original was published for networks without batch norm, which single examples do not suit:
+    The original was published for networks without batch norm, which does not suit single examples:
     in training each image is normalised by its own mean and variance, at test by those of many
-    images. Two tasks of split-digits (seed 1234) end at 89.0 %, and at 96.5 % where test images,
-    too, are normalised one by one: in such a table MER's row stands low for this reason, not
-    because it forgets more.
+    images. Two tasks of split-digits (seed 1234) end at 89.0 %, and at 96.5 % if test images are
+    normalised one by one as well. In tables of such networks MER's row is low for this reason, not
+    because MER forgets more.
     """
 
     name, kind, source = "mer", "rehearsal", "Riemer et al., 2019"
@@ -35,7 +36,7 @@ class MER(Method):
     batches: int = setting(default=1, least=1)
 
     def step(self, batch: Batch) -> None:
-        """Learn each example of the mini-batch by itself."""
+        """Learn the examples of the mini-batch one after the other."""
         for i in range(len(batch)):
             new = Batch(batch.inputs[i : i + 1], batch.labels[i : i + 1], batch.tasks[i : i + 1])
             first = self.copy_of_state()
@@ -50,7 +51,7 @@ class MER(Method):
             self.interpolate(first, self.gamma)
 
     def visits(self, new: Batch) -> list[Batch]:
-        """Single examples: some from the memory, in random order, and the new one last."""
+        """Single examples: `replay` from the memory in random order, then the new one."""
         old = self.memory.sample(self.replay) if self.replay else None
         if old is None:
             return [new]
@@ -58,7 +59,7 @@ class MER(Method):
         return [Batch(*example) for example in zip(*columns, strict=True)] + [new]
 
     def visit(self, example: Batch) -> None:
-        """A step for one example; a plain one needs no gradient written out."""
+        """Take a step for one example; plain SGD updates the weights without a gradient vector."""
         lr = self.learner.optimiser.plain_lr
         if lr is None:
             self.learner.apply(self.grad(example)[1])
@@ -66,17 +67,17 @@ class MER(Method):
             self.learner.gradients.descend(example, lr)
 
     def live_state(self) -> list[Tensor]:
-        """The weights and, where the network has them, batch-norm statistics."""
+        """The weights and batch-norm statistics of the network, not copied."""
         statistics = [
             buffer for buffer in self.model.backbone.buffers() if buffer.is_floating_point()
         ]
         return [self.model.flat.data, *statistics]
 
     def copy_of_state(self) -> list[Tensor]:
-        """The state of the network as it is."""
+        """A copy of the weights and batch-norm statistics."""
         return [value.clone() for value in self.live_state()]
 
     def interpolate(self, start: list[Tensor], share: float) -> None:
-        """Go only this share of the way from an earlier state to the present one."""
+        """Set the network's state to start + share * (now - start)."""
         for now, before in zip(self.live_state(), start, strict=True):
             now.lerp_(before, 1 - share)

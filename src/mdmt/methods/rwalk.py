@@ -14,15 +14,15 @@ from mdmt.tasks import Batch
 
 
 class RWalk(PathFollowing, RunningFisher):
-    """Riemannian walk: strength * sum (F + score) (theta - anchor)^2, both scaled to [0, 1] over
-    the network.
+    """Riemannian walk: the penalty is strength * sum (F + score) (theta - anchor)^2.
 
-    Every `window` steps s += relu(omega / (damping + F (theta - theta a window ago)^2)), then F is
-    folded; within a task its squares go on adding up, as in the original. As there, both come
-    before the step whose number the window divides. When a task ends the score takes s in, which
-    counts twice after the first task. reading `code` (default, the published numbers): score +
-    (score + s) / 2; reading `paper`: (score + s) / 2. The original did nothing in tasks shorter
-    than a window; here such a task is one window.
+    F and the score are scaled to [0, 1] over the network. Every `window` steps s += relu(omega /
+    (damping + F (theta - theta a window ago)^2)), then F is updated. As in the original, the sum of
+    squares is not reset within a task, and both updates come before the step whose number the
+    window divides. When a task ends the new score is score + (score + s) / 2 with reading `code`
+    (the default, which gives the published numbers) and (score + s) / 2 with reading `paper`; after
+    the first task s counts twice. The original did nothing in tasks shorter than a window; here
+    such a task is one window.
     """
 
     name, source = "rwalk", "Chaudhry et al., 2018"
@@ -41,18 +41,18 @@ class RWalk(PathFollowing, RunningFisher):
         self.path.zero_()
 
     def gradient(self, batch: Batch) -> Tensor:
-        """As it was; where a window is over, turn its path into scores first."""
+        """The gradient with the penalty; a window that is over is turned into scores first."""
         if self.fold_is_due:
             self.end_window(self.window)
         return super().gradient(batch)
 
     def after_step(self, batch: Batch) -> None:
-        """Follow the path, and collect the gradient of the cross entropy."""
+        """Follow the path, and add the gradient of the cross entropy to the Fisher."""
         super().after_step(batch)
         self.add_gradient()
 
     def end_window(self, steps: int) -> None:
-        """Score what the window gained for the distance it went."""
+        """Score each weight: the loss it saved in the window, relative to the distance it went."""
         now = self.model.flat.detach()
         distance = self.fisher * (now - self.window_start).square()
         self.gained = self.gained + (self.path / (self.damping + distance)).relu()

@@ -18,17 +18,17 @@ def setting(
     below: float | None = None,
     later: bool = False,
 ) -> Any:
-    """A hyper-parameter with its default (None: something else decides) and its range.
+    """A hyper-parameter with its default (None: the method chooses) and its range.
 
-    A setting added after a release is marked `later`: at its default it is left out of `arguments`,
-    so that runs finished before are still found.
+    A setting that was added after a release is marked `later`: at its default it is left out of
+    `arguments`, so that runs finished before keep their configuration hash.
     """
     metadata = {"least": least, "above": above, "below": below, "later": later}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 class Configurable:
-    """Checks the settings of a dataclass, and gives them by name."""
+    """Checks the settings of a dataclass, and lists them by name."""
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self), localns={"Callable": Callable})
@@ -47,7 +47,7 @@ class Configurable:
 
 
 def class_name(method: Any) -> str:
-    """The name of one of our methods, or module:Class of any other, also of a subclass of ours."""
+    """The name of one of our methods; module:Class of any other method, also of a subclass."""
     kind = type(method)
     if kind.__module__.startswith("mdmt.methods."):
         return str(kind.name)
@@ -55,7 +55,7 @@ def class_name(method: Any) -> str:
 
 
 def _check(method: str, field: dataclasses.Field[Any], hint: Any, value: Any) -> None:
-    """Raise a Mistake that names the setting, its value and what is allowed."""
+    """Raise a Mistake that names the setting, its value and the allowed values."""
     where = f"{method}: {field.name}={value!r}"
     if value is None and field.default is None:
         return

@@ -1,12 +1,12 @@
-"""A batch that passes through the network in parts, one on each rank.
+"""Passing a batch through the network in parts, one on each rank.
 
-Every rank has the whole batch. It passes its own part through the backbone and gets the features of
-all parts, so that head and loss see the whole batch: a loss may look at any sample it likes. On the
-way back the gradient in a rank's own features counts as often as there are ranks; the mean over the
-ranks (`ranks.mean_`) is then the gradient of the whole, and what all ranks computed alike, such as
-that of the head, is its own mean.
+Every rank has the whole batch, passes its own part through the backbone, and receives the features
+of all parts. Head and loss therefore see the whole batch, and a loss may use any sample. In the
+backward pass each rank multiplies the gradient with respect to its own features by the number of
+ranks. The mean over the ranks (`ranks.mean_`) is then the gradient of the whole batch. Gradients
+that all ranks compute alike, such as that of the head, are equal to their mean.
 
-A batch of fewer samples than ranks is passed by each of them as it is.
+If a batch has fewer samples than there are ranks, every rank passes the whole batch.
 """
 
 from __future__ import annotations
@@ -23,19 +23,17 @@ from torch.nn import functional
 import mdmt.ranks as ranks
 
 _batch_norm_backward = torch.ops.aten.native_batch_norm_backward.default
-_passing = 0  # samples of the whole batch while its parts are in the network
+_passing = 0  # the size of the whole batch while its parts pass through the network, otherwise 0
 
 
 def share(count: int, rank: int | None = None) -> slice:
-    """Which of so many samples a rank passes; those of two ranks differ by one at most."""
+    """The slice of `count` samples that a rank passes; sizes differ by at most one."""
     number = ranks.rank() if rank is None else rank
     return slice(count * number // ranks.size(), count * (number + 1) // ranks.size())
 
 
 def own_sizes(sizes: Sequence[int]) -> list[int]:
-    """How many samples of each group, one group after the other, are in the own share of all of
-    them.
-    """
+    """The number of samples of each group in this rank's share of all groups joined in order."""
     own = share(sum(sizes))
     begin = 0
     overlaps = []
@@ -46,7 +44,7 @@ def own_sizes(sizes: Sequence[int]) -> list[int]:
 
 
 def pass_parts(work: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-    """What some work gives for all inputs, where each rank does it for its own share."""
+    """The rows of `work(inputs)`, where each rank does the work for its own share of the inputs."""
     with _parts_of(len(inputs)):
         part = work(inputs[share(len(inputs))])
     whole: Tensor = _Gather.apply(part, len(inputs))  # type: ignore[no-untyped-call]
@@ -64,7 +62,7 @@ def _parts_of(count: int) -> Iterator[None]:
 
 
 class _Gather(torch.autograd.Function):
-    """The rows of all ranks, from those of each."""
+    """Joins the rows of all ranks."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, count: int) -> Tensor:
@@ -79,7 +77,7 @@ class _Gather(torch.autograd.Function):
 
 
 def own_rows(gradient: Tensor) -> Tensor:
-    """The gradient in the own samples' features, as it counts on this rank."""
+    """The gradient with respect to this rank's own features, times the number of ranks."""
     return gradient[share(len(gradient))] * ranks.size()
 
 
@@ -87,22 +85,21 @@ def own_rows(gradient: Tensor) -> Tensor:
 
 
 def is_passing() -> bool:
-    """Whether what passes now is a part of a batch, whose statistics are those of the whole."""
+    """Whether the current pass is of a part of a batch, to be normalised by the whole batch."""
     return _passing > 0
 
 
 def normalise(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """A part of a batch normalised by the mean and the biased variance of the whole batch; and
-    these two.
-    """
+    """A part of a batch normalised by the whole batch, with the mean and the biased variance."""
     result: tuple[Tensor, Tensor, Tensor] = _Normalise.apply(x, weight, bias, eps)  # type: ignore[no-untyped-call]
     return result
 
 
 @lru_cache(maxsize=64)
 def _shares(count: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The share of each rank in so many samples, as a column; kept, so that no step waits for a
-    copy to the device.
+    """The share of each rank in `count` samples, as a column.
+
+    It is cached, so that no step waits for a copy to the device.
     """
     parts = [share(count, rank) for rank in range(size)]
     return torch.tensor(
@@ -111,7 +108,7 @@ def _shares(count: int, size: int, dtype: torch.dtype, device: torch.device) -> 
 
 
 class _Normalise(torch.autograd.Function):
-    """Batch norm over the ranks; torch's own such layer does not run on a processor."""
+    """Batch norm over the ranks; torch's SyncBatchNorm does not run on a CPU."""
 
     @staticmethod
     def forward(
@@ -123,7 +120,7 @@ class _Normalise(torch.autograd.Function):
         means, variances = ranks.sum_(of_ranks).unbind(1)
         shares = _shares(_passing, ranks.size(), mean.dtype, mean.device)
         mean = (shares * means).sum(0)
-        # No difference of large numbers.
+        # The variance within parts plus that between them: no difference of large numbers.
         variance = (shares * (variances + (means - mean).square())).sum(0)
         ctx.save_for_backward(x, weight, mean, variance)
         ctx.mark_non_differentiable(mean, variance)
@@ -134,36 +131,31 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, of_out: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         x, weight, mean, variance = ctx.saved_tensors
-        fixed = (
-            mean,
-            variance,
-            None,
-            None,
-            False,
-            ctx.eps,
-        )  # sums alone, which do not ask where the statistics come from
-        _, of_weight, of_bias = _batch_norm_backward(of_out, x, weight, *fixed, [False, True, True])
+        # The gradients of weight and bias are the same as with fixed statistics (train=False).
+        statistics = (mean, variance, None, None, False, ctx.eps)
+        _, of_weight, of_bias = _batch_norm_backward(
+            of_out, x, weight, *statistics, [False, True, True]
+        )
         by_weight, by_bias = ranks.sum_(torch.stack([of_weight, of_bias])) / ctx.count
         slope = weight * (variance + ctx.eps).rsqrt()
-        # slope * (of_out - by_bias - x normalised * by_weight), by torch's quickest kernel for a
-        # channel's factor and shift
-        nothing = torch.zeros_like(mean)
+        # of_x = slope * (of_out - by_bias - normalised x * by_weight). `batch_norm` is torch's
+        # fastest kernel that scales and shifts channels.
+        zeros = torch.zeros_like(mean)
         of_x = functional.batch_norm(
-            of_out, nothing, torch.ones_like(mean), slope, -slope * by_bias, eps=0.0
+            of_out, zeros, torch.ones_like(mean), slope, -slope * by_bias, eps=0.0
         )
-        of_x += functional.batch_norm(x, mean, variance, -slope * by_weight, nothing, eps=ctx.eps)
+        of_x += functional.batch_norm(x, mean, variance, -slope * by_weight, zeros, eps=ctx.eps)
         return of_x, of_weight, of_bias, None
 
 
-# Networks of one's own.
+# Networks of users.
 
 
 def can_split(backbone: nn.Module, example: Tensor) -> bool:
-    """Whether a network in training looks at each sample by itself and draws nothing: then its
-    batches can be divided.
+    """Whether batches can be split: each sample passes independently, without random draws.
 
-    It is tried on two inputs, together and one by one; its statistics and the random state are as
-    before.
+    The network passes two inputs in training mode, together and one by one; afterwards its
+    statistics and the random state are restored.
     """
     kind = example.device.type
     generator = torch if kind == "cpu" else torch.get_device_module(kind)
