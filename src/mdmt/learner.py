@@ -111,7 +111,7 @@ class Learner:
         self.seed = arguments.whole_number("seed", seed, least=0, most=MAX_SEED)
         self.device = arguments.device_of(device)
         self.precision = arguments.precision_of(precision, self.device)
-        self.augment = augmentation.check(augment)
+        self.augment = augmentation.check_augmentation(augment)
         self.optimiser = Optimiser(optimiser, lr, optimiser_arguments)
         self.batch = arguments.whole_number("batch", batch)
         self.epochs = arguments.whole_number("epochs", epochs)
@@ -447,7 +447,7 @@ class Learner:
             "recorder": self.recorder,
         }
 
-    def state(self) -> checkpoints.State:
+    def state(self) -> checkpoints.PartState:
         """The learner's own state: settings, position, random state."""
         tensors = self.randomness.state()
         if self.normalisation.mean is not None:
@@ -480,7 +480,7 @@ class Learner:
             "precision": self.precision,
         }
 
-    def _restore(self, states: Mapping[str, checkpoints.State]) -> None:
+    def _restore(self, states: Mapping[str, checkpoints.PartState]) -> None:
         """Put a fresh learner where the saved one was."""
         tensors, about = states["learner"]
         shape, kind = about["input"]

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 START = "torchrun --nproc-per-node K -m mdmt run ..."
-NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # torchrun sets them
+RANK_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # torchrun sets them
 # How long ranks wait while one of them prepares data, weights or a checkpoint.
-PATIENCE = timedelta(minutes=30)
+GROUP_TIMEOUT = timedelta(minutes=30)
 SILENCE = timedelta(seconds=45)  # within a step: a rank that is silent longer is lost
 
 T = TypeVar("T")
@@ -53,10 +53,10 @@ def size() -> int:
 
 def launched() -> tuple[int, int]:
     """The rank and the number of ranks that torchrun set; 0 and 1 without it."""
-    given = {name: os.environ[name] for name in NAMES if os.environ.get(name)}
+    given = {name: os.environ[name] for name in RANK_VARIABLES if os.environ.get(name)}
     if not {"RANK", "WORLD_SIZE"} & set(given):
         return 0, 1
-    missing = [name for name in NAMES if name not in given]
+    missing = [name for name in RANK_VARIABLES if name not in given]
     if missing:
         raise Mistake(
             f"{', '.join(given)} in the environment without {', '.join(missing)}: "
@@ -99,7 +99,7 @@ def group() -> Iterator[None]:
         if local_rank() < torch.cuda.device_count():  # the others may still learn on the CPU
             torch.cuda.set_device(local_rank())
     with _losses():
-        dist.init_process_group(backend, timeout=PATIENCE)
+        dist.init_process_group(backend, timeout=GROUP_TIMEOUT)
         _group.steps = dist.new_group(timeout=SILENCE)
     _group.rank = number
     _group.size = count

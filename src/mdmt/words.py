@@ -30,10 +30,10 @@ def call_text(thing: object, arguments: dict[str, object]) -> str:
     return f"{type(thing).__name__}({inside})"
 
 
-def size(number: int) -> str:
+def bytes_text(number: int) -> str:
     """A number of bytes.
 
-    >>> size(0), size(980_000), size(3_400_000)
+    >>> bytes_text(0), bytes_text(980_000), bytes_text(3_400_000)
     ('-', '980 kB', '3.4 MB')
     """
     if not number:

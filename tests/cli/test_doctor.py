@@ -79,7 +79,7 @@ def test_what_is_wrong_is_one_line_each_and_exit_code_1(scripts, capsys):
 
 
 def test_a_test_that_never_ends_is_ended(scripts, capsys, monkeypatch):
-    monkeypatch.setattr(doctor, "TIMEOUT", 1.0)
+    monkeypatch.setattr(doctor, "CHECK_TIMEOUT", 1.0)
     scripts["resnet18"] = "import time; time.sleep(60)"
     assert main(["doctor"]) == 1
     assert "\nresnet18: not done after 1 s\n" in capsys.readouterr().out

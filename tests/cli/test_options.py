@@ -112,7 +112,8 @@ def test_no_help_loads_torch_or_is_wider_than_80_columns():
 def test_the_preset_best_reaches_mdmt_r_and_the_others_are_told_of(monkeypatch, capsys):
     asked = []
     monkeypatch.setattr(
-        "mdmt.cli.compare.run_all", lambda configs, _: (asked.extend(configs) or [None] * 2, [])
+        "mdmt.cli.compare.run_all_with_progress",
+        lambda configs, _: (asked.extend(configs) or [None] * 2, []),
     )
     assert (
         main(

@@ -57,6 +57,6 @@ def test_figures_are_computed_by_one_thread_like_the_report(name, monkeypatch, t
         pinned.extend(os.environ.get(variable) for variable in variables)
         return [None] * len(configs), []
 
-    monkeypatch.setattr("mdmt.cli.report.run_all", run_nothing)
+    monkeypatch.setattr("mdmt.cli.report.run_all_with_progress", run_nothing)
     assert main(["reproduce", name, "permuted-digits", "--out", str(tmp_path)]) == 2
     assert pinned == ["1", "1", "1"]

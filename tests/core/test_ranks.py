@@ -302,7 +302,7 @@ def test_alone_it_is_its_own_first_rank():
     ],
 )
 def test_an_environment_that_does_not_fit_is_one_line(environment, line, monkeypatch):
-    for name in ranks.NAMES:
+    for name in ranks.RANK_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     assert ranks.launched() == (0, 1)
     for name, value in environment.items():

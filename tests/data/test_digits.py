@@ -9,7 +9,7 @@ import torch
 
 from mdmt import benchmarks
 from mdmt.benchmarks.digits import digits
-from mdmt.benchmarks.splits import draw
+from mdmt.benchmarks.splits import draw_rows
 from mdmt.cli.app import main
 from mdmt.errors import Mistake
 
@@ -49,7 +49,7 @@ def test_split_digits_are_five_disjoint_pairs():
 def test_a_subset_of_permuted_digits_is_balanced_and_drawn_as_elsewhere():
     stream = benchmarks.make("permuted-digits", 1234, tasks=3, subset=100)
     whole = digits().train
-    rows = draw(whole.labels, 100, 1234)
+    rows = draw_rows(whole.labels, 100, 1234)
     for task in stream:
         assert torch.bincount(task.train.labels).tolist() == [10] * 10
         assert torch.equal(task.train.inputs, whole.images[rows])
@@ -69,7 +69,9 @@ def test_a_subset_of_split_digits_is_balanced_and_drawn_as_elsewhere():
     whole = benchmarks.make("split-digits", 7)
     stream = benchmarks.make("split-digits", 7, tasks=3, subset=31)
     for number, task in enumerate(stream):
-        rows = draw(torch.tensor(whole[number].classes)[whole[number].train.labels], 31, 7, number)
+        rows = draw_rows(
+            torch.tensor(whole[number].classes)[whole[number].train.labels], 31, 7, number
+        )
         assert torch.equal(task.train.inputs, whole[number].train.inputs[rows])
         assert sorted(torch.bincount(task.train.labels).tolist()) == [15, 16]
         assert torch.equal(task.test.inputs, whole[number].test.inputs)

@@ -159,7 +159,7 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path, monkeypatch):
         time.sleep(0.001)
 
     load_images([one] * 2000, 2, cache=tmp_path / "cache", progress=progress)
-    assert max(ahead) <= 5 * images.PIECE
+    assert max(ahead) <= 5 * images.IMAGES_AT_ONCE
 
 
 def test_sizes_are_checked(tmp_path):

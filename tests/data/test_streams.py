@@ -10,7 +10,7 @@ import torch
 import mdmt
 from mdmt.benchmarks import split_awa, split_cifar, split_cub
 from mdmt.benchmarks.permuted_mnist import permuted_mnist, pixel_orders
-from mdmt.benchmarks.splits import draw
+from mdmt.benchmarks.splits import draw_rows
 from mdmt.data.readers import read_awa2, read_cifar100
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
 
@@ -194,13 +194,13 @@ def test_mistakes_are_named(tmp_path):
 
 def test_a_subset_is_stratified_and_seeded():
     labels = torch.arange(300) % 7
-    kept = draw(labels, 30, seed=1)
-    assert kept.tolist() == draw(labels, 30, seed=1).tolist() == sorted(set(kept.tolist()))
+    kept = draw_rows(labels, 30, seed=1)
+    assert kept.tolist() == draw_rows(labels, 30, seed=1).tolist() == sorted(set(kept.tolist()))
     assert sorted(torch.bincount(labels[kept]).tolist()) == [4] * 5 + [5] * 2
-    assert kept.tolist() != draw(labels, 30, seed=2).tolist()
-    assert draw(labels, 30, seed=1, number=1).tolist() != kept.tolist()
-    assert set(draw(labels, 20, seed=1).tolist()) < set(kept.tolist())
-    assert len(draw(labels, 999, seed=1)) == 300
+    assert kept.tolist() != draw_rows(labels, 30, seed=2).tolist()
+    assert draw_rows(labels, 30, seed=1, number=1).tolist() != kept.tolist()
+    assert set(draw_rows(labels, 20, seed=1).tolist()) < set(kept.tolist())
+    assert len(draw_rows(labels, 999, seed=1)) == 300
 
 
 # The published data itself.

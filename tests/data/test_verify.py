@@ -245,7 +245,7 @@ def test_substitutes_are_named(tmp_path, publish, server, capsys):
     publish("awa2")
     fetch("awa2", tmp_path, base=server.url)
     assert substitute_note(locate("awa2", tmp_path)) is None
-    (tmp_path / "Animals_with_Attributes2" / sources.SUBSTITUTE).write_text(
+    (tmp_path / "Animals_with_Attributes2" / sources.SUBSTITUTE_NOTE).write_text(
         "These are not\nthe AWA2 images.\n"
     )
     assert substitute_note(locate("awa2", tmp_path)) == "These are not the AWA2 images."

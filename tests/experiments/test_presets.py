@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from mdmt.experiments.presets import BEST, cells, preset
+from mdmt.experiments.presets import BEST, preset, preset_cells
 from mdmt.experiments.resolve import configs_for
 from mdmt.runs.request import RunRequest
 from support.configs import config_for
@@ -58,30 +58,32 @@ PROTOCOL = {  # (method, setting): the four values, and their source or that of 
 @pytest.mark.parametrize(("method", "key"), PROTOCOL)
 def test_published_cells(method, key):
     values, source = PROTOCOL[method, key]
-    found = [cells(benchmark, method)[key] for benchmark in BENCHMARKS]
+    found = [preset_cells(benchmark, method)[key] for benchmark in BENCHMARKS]
     assert tuple(cell.value for cell in found) == values
     sources = (source,) * 4 if isinstance(source, str) else source
     assert tuple(cell.source for cell in found) == sources
 
 
 def test_cells_whose_source_differs_by_benchmark():
-    assert [cells(b, "joint")["lr"] for b in BENCHMARKS[1:3]] == [
+    assert [preset_cells(b, "joint")["lr"] for b in BENCHMARKS[1:3]] == [
         (0.03, "script"),
         (0.03, "script"),
     ]
-    assert {cells(b, "joint")["lr"].source for b in ("permuted-mnist", "split-awa")} == {"ours"}
-    mer = cells("permuted-mnist", "mer")
+    assert {preset_cells(b, "joint")["lr"].source for b in ("permuted-mnist", "split-awa")} == {
+        "ours"
+    }
+    mer = preset_cells("permuted-mnist", "mer")
     assert {k: mer[k].value for k in ("lr", "beta", "gamma", "replay", "batches", "batch")} == {
         "lr": 0.03, "beta": 0.03, "gamma": 1.0, "replay": 100, "batches": 10, "batch": 1,
     }  # fmt: skip
     assert mer["lr"].source == "script"
-    assert cells("split-cifar", "mer")["lr"].source == "ours"
+    assert preset_cells("split-cifar", "mer")["lr"].source == "ours"
 
 
 def test_the_digits_are_ours():
     for benchmark in ("permuted-digits", "split-digits"):
         for method in ("van", "mdmt-r", "mer"):
-            assert {cell.source for cell in cells(benchmark, method).values()} == {"ours"}
+            assert {cell.source for cell in preset_cells(benchmark, method).values()} == {"ours"}
 
 
 def test_the_policy_of_the_memory_is_a_setting():
@@ -115,7 +117,7 @@ def test_every_value_stays(method):
     benchmarks = {b: b for b in (*BENCHMARKS, "permuted-digits", "split-digits")}
     benchmarks["folder"] = "one without presets"  # as folder was then
     found = {
-        b: {key: cell.value for key, cell in cells(name, method).items()}
+        b: {key: cell.value for key, cell in preset_cells(name, method).items()}
         for b, name in benchmarks.items()
     }
     assert (

@@ -213,7 +213,7 @@ def test_the_fingerprint_of_the_data_is_taken_once(tmp_path, capsys, monkeypatch
         asked.extend(configs)
         return [None] * len(configs), []
 
-    monkeypatch.setattr("mdmt.cli.tune.run_all", run_nothing)
+    monkeypatch.setattr("mdmt.cli.tune.run_all_with_progress", run_nothing)
     arguments = ["--data", str(tmp_path / "data"), "--grid", "lr=0.1,0.2,0.3", "--quiet"]
     assert main(["tune", "split-awa", *arguments]) == 2
     assert len(taken) == 1
@@ -377,7 +377,7 @@ def test_the_digits_are_tuned_with_equal_effort_and_the_choices_are_the_presets(
         config = config_for("permuted-digits", "er")
         assert config.arguments["reading"] == "paper"
         assert config.lr == entries["er"]["chosen"]["lr"]
-        assert presets.cells("permuted-digits", "er")["lr"].source == "ours"
+        assert presets.preset_cells("permuted-digits", "er")["lr"].source == "ours"
         assert config_for("permuted-mnist", "er").arguments["reading"] == "code"
     finally:
         presets.digits_presets.cache_clear()

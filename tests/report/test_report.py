@@ -51,7 +51,7 @@ from mdmt.runs.folder import RunFolder, find_runs
 from mdmt.runs.ranking import ranking
 from mdmt.runs.request import RunRequest, split_methods
 from mdmt.runs.snapshots import Snapshots
-from mdmt.words import size
+from mdmt.words import bytes_text
 from support.configs import config_for
 from support.helpers import some_row
 from support.run_folders import interrupt, leave
@@ -97,8 +97,8 @@ def test_methods_stand_in_the_papers_order_and_seeds_in_theirs(out):
     found = only(out)
     assert [entry.label for entry in found.entries] == ["joint", "van", "mdmt-r"]
     assert [run.config.seed for run in found.entries[1].runs] == [1234, 1235]
-    assert tuple(METHODS) == paper.METHODS + paper.NEWER
-    assert set(METHODS) == set(style.METHODS)
+    assert tuple(METHODS) == paper.PAPER_METHODS + paper.NEWER
+    assert set(METHODS) == set(style.METHOD_STYLES)
 
 
 def test_a_table_has_one_stream_and_one_kind_of_head(tmp_path):
@@ -276,7 +276,7 @@ def test_a_mark_on_the_page_is_where_its_axes_say(tmp_path):
     all_charts = figures.charts_of(drawn)
     assert all_charts["cost-seconds"].log_x
     for chart in all_charts.values():
-        marks, (below, beside) = positions(svg.draw(chart, style.styles([drawn]), "name"))
+        marks, (below, beside) = positions(svg.chart_svg(chart, style.styles([drawn]), "name"))
         assert len(marks) == len(chart.series) == 2
         for places, series in zip(marks, chart.series, strict=True):
             y = values_at(places[:, 1] + 3.5, beside, 1)
@@ -311,7 +311,7 @@ def test_names_of_the_page_are_unique_and_lead_somewhere(out):
 def test_a_chart_of_one_value_has_an_axis(value):
     series = charts.Series("van", *(np.array([1.0, value, value, value])[:, None]))
     chart = charts.Chart("name", "title", "x", "y", [series], "note")
-    drawing = svg.draw(chart, {"van": style.METHODS["van"]}, "name")
+    drawing = svg.chart_svg(chart, {"van": style.METHOD_STYLES["van"]}, "name")
     ((mark,),), (below, beside) = positions(drawing)
     assert next(iter(below)) == "1"
     assert len(beside) > 2
@@ -444,7 +444,7 @@ def test_trend_and_forgetting_are_means_over_seeds(out):
     assert trend.y == pytest.approx(np.mean(by_hand, axis=0))
     assert trend.high - trend.low == pytest.approx(2 * np.std(by_hand, axis=0))
     assert trend.y[-1] == pytest.approx(100 * van.row.metrics["A_T"]["mean"])
-    lost = charts.forgetting(found).series[1]
+    lost = charts.forgetting_chart(found).series[1]
     assert list(lost.x) == [1, 2]
     assert lost.y.mean() == pytest.approx(100 * van.row.metrics["F_T"]["mean"])
     joint = charts.trend(found).series[0].y
@@ -470,7 +470,7 @@ def test_cost_is_what_the_runs_took(out):
     assert memory.series[1].x[0] == pytest.approx(
         np.mean([run.record.memory_bytes for run in entry.runs]) / 1e6
     )
-    assert tables.main_grid([entry.row]).rows[0][-1] == size(
+    assert tables.main_grid([entry.row]).rows[0][-1] == bytes_text(
         max(run.record.memory_bytes for run in entry.runs)
     )
     assert seconds.summary().startswith("average accuracy A_T (%), highest first: ")
@@ -485,7 +485,7 @@ def test_what_a_method_remembers_counts_as_memory(tmp_path):
     found = only(tmp_path)
     assert found.rows[0].memory_bytes == 2_500_000
     assert charts.cost_in_memory(found).series[0].x[0] == pytest.approx(2.5)
-    assert sections.table(found).rows[0].cells[-2].text == "2.5 MB"
+    assert sections.main_table(found).rows[0].cells[-2].text == "2.5 MB"
 
 
 def test_angles_by_hand():
@@ -512,7 +512,7 @@ def test_centres_are_weights_of_heads_or_means_of_features(tmp_path):
     here = common.snapshots.features(1, 2)[common.snapshots["labels.1"] == 1]
     assert np.allclose(centres[3], here.mean(axis=0))
     assert "the mean feature of a class, not its weights" in html(tmp_path)
-    (angles,) = heatmaps.centres(figures.Figures(only(common.path), 0, {}, {}))
+    (angles,) = heatmaps.centre_maps(figures.Figures(only(common.path), 0, {}, {}))
     expected = np.degrees(
         np.arccos(centres[0] @ centres[1] / np.linalg.norm(centres[0]) / np.linalg.norm(centres[1]))
     )
@@ -533,7 +533,7 @@ def test_intervals_are_students(out):
     expected = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
     assert comparison.interval(values) == pytest.approx(expected)
     found = only(out)
-    table = sections.differences(found)
+    table = sections.difference_table(found)
     assert table.against == "mdmt-r"
     van = found.entries[1]
     gaps = np.subtract(van.row.metrics["A_T"]["runs"], found.entries[2].row.metrics["A_T"]["runs"])
@@ -570,7 +570,7 @@ def test_bold_is_what_is_not_worse_than_the_best_given_the_seeds(out):
     assert r"mdmt-r & $\mathbf{80.00 \pm 8.16}$ & $0.800 \pm 0.082$ &" in as_latex([block])
     assert "| `mdmt-r` | **80.00 ± 8.16** | 0.800 ± 0.082 |" in as_markdown([block])
     assert tables.blocks(rows[:2])[0].below == []  # but one method beside the bound
-    lines = sections.table(only(out)).rows
+    lines = sections.main_table(only(out)).rows
     assert {line.label for line in lines if line.cells[0].best} <= {"van", "mdmt-r"}
 
 
@@ -632,10 +632,10 @@ def test_without_a_common_setting_the_set_up_names_every_row(tmp_path):
 def test_published_values_stand_beside_full_runs_only(tmp_path):
     folder = leave(tmp_path, "mdmt-r", benchmark="split-cifar", tasks=17)
     record = json.loads((folder / "record.json").read_text())
-    reduced = sections.table(only(tmp_path))
+    reduced = sections.main_table(only(tmp_path))
     assert "published" not in reduced.columns
     (folder / "record.json").write_text(json.dumps({**record, "reduced": None}))
-    full = sections.table(only(tmp_path))
+    full = sections.main_table(only(tmp_path))
     assert full.columns[:4] == ["method", "A_T (%)", "published", "difference"]
     cells = [cell.text for cell in full.rows[0].cells]
     assert cells[1] == "69.20 ± 1.60"
@@ -646,7 +646,7 @@ def test_what_is_wrong_with_a_published_row_stands_on_the_page(tmp_path):
     folder = leave(tmp_path, "er", benchmark="split-cifar", tasks=17)
     record = json.loads((folder / "record.json").read_text())
     (folder / "record.json").write_text(json.dumps({**record, "reduced": None}))
-    cells = [cell.text for cell in sections.table(only(tmp_path)).rows[0].cells]
+    cells = [cell.text for cell in sections.main_table(only(tmp_path)).rows[0].cells]
     assert [cell.endswith("†") for cell in cells[1:11:3]] == [False, False, True, True]
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 0
     page_ = (tmp_path / "page.html").read_text()
@@ -654,13 +654,13 @@ def test_what_is_wrong_with_a_published_row_stands_on_the_page(tmp_path):
 
 
 def test_styles_differ_in_more_than_colour(tmp_path):
-    known = list(style.METHODS.values())
+    known = list(style.METHOD_STYLES.values())
     assert len({one.marker for one in known}) == 14
     assert len({(one.colour, one.line) for one in known}) == 14
     for variant in ("van", "van[lr=0.1]", "van[lr=0.2]"):
         leave(tmp_path, variant)
     found = style.styles([only(tmp_path)])
-    assert found["van"] == style.METHODS["van"]
+    assert found["van"] == style.METHOD_STYLES["van"]
     assert len(set(found.values())) == 3
 
 
@@ -713,13 +713,13 @@ def test_runs_without_snapshots_say_so(tmp_path):
 
 def test_long_streams_show_some_tasks():
     shown = heatmaps.task_sample(1000)
-    assert len(shown) == heatmaps.MAX_TASKS
+    assert len(shown) == heatmaps.MAX_SHOWN_TASKS
     assert (shown[0], shown[-1]) == (0, 999)
     assert heatmaps.task_sample(17) == list(range(17))
 
 
 def test_a_page_says_when_it_shows_some_of_the_tasks(tmp_path, text):
-    leave(tmp_path, "van", tasks=heatmaps.MAX_TASKS + 1)
+    leave(tmp_path, "van", tasks=heatmaps.MAX_SHOWN_TASKS + 1)
     assert html(tmp_path).count(" Of the 41 tasks 40 are shown, evenly spaced.") == 2
     assert "evenly spaced" not in text
 
@@ -1069,7 +1069,7 @@ def test_a_metric_added_later_is_shown_of_old_runs(worst, tmp_path, capsys):
     assert "W_T" not in record["metrics"]
     value = f"{100 * min(record['accuracy'][-1]):.2f}"
     (found,), _ = read(RELEASE)
-    assert "W_T (%)" in sections.table(found).columns
+    assert "W_T (%)" in sections.main_table(found).columns
     page_ = html(RELEASE)
     assert (
         f'<th scope="row"><span>W_T (%)</span></th><td>{value}</td><td>min_j a[T][j]</td>' in page_

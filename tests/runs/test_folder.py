@@ -10,7 +10,7 @@ import pytest
 
 from mdmt.cli.app import main
 from mdmt.errors import Mistake
-from mdmt.runs.folder import Position, RunFolder, State
+from mdmt.runs.folder import Position, RunFolder, RunState
 from support.run_folders import interrupt, leave
 
 RELEASE = Path(__file__).parent.parent / "fixtures" / "runs-0.1.0"
@@ -39,10 +39,10 @@ def test_a_run_is_running_while_a_process_holds_it_and_stopped_when_none_does(
     monkeypatch.setenv("COLUMNS", "200")
     folder = run_of(out, "er")
     at = Position(task=2, step=20, of_task=True)
-    assert folder.state == State("stopped", "", at)
+    assert folder.state == RunState("stopped", "", at)
     with folder.lock():
         assert folder.is_running
-        assert folder.state == State("running", "", at)
+        assert folder.state == RunState("running", "", at)
         assert listed(capsys, out)["er"]["state"] == "running"
         main(["runs", "list", str(out)])
         assert "running: its last checkpoint is at task 2, step 20" in capsys.readouterr().out
@@ -59,20 +59,22 @@ def test_a_run_is_running_while_a_process_holds_it_and_stopped_when_none_does(
 def test_states_along_the_life_of_a_run(tmp_path):
     folder = RunFolder(leave(tmp_path, "van"))
     path = folder.path
-    assert folder.state == State("finished")
+    assert folder.state == RunState("finished")
     interrupt(path, learned=1)
-    assert RunFolder(path).state == State("stopped", "", Position(2, 5, of_task=True))
+    assert RunFolder(path).state == RunState("stopped", "", Position(2, 5, of_task=True))
     folder.fail("the loss is nan", 2, 7)
-    assert RunFolder(path).state == State("failed", "the loss is nan", Position(2, 5, of_task=True))
+    assert RunFolder(path).state == RunState(
+        "failed", "the loss is nan", Position(2, 5, of_task=True)
+    )
     folder.forget_failure()
     shutil.rmtree(path / "checkpoint")
-    assert RunFolder(path).state == State("stopped", "it left no checkpoint")
+    assert RunFolder(path).state == RunState("stopped", "it left no checkpoint")
     (path / "config.json").unlink()
-    assert RunFolder(path).state == State("stopped", "nothing is written yet")
+    assert RunFolder(path).state == RunState("stopped", "nothing is written yet")
     with RunFolder(path).lock():
-        assert RunFolder(path).state == State("running", "no checkpoint yet")
+        assert RunFolder(path).state == RunState("running", "no checkpoint yet")
         (path / "checkpoint").mkdir()  # its first checkpoint is being written
-        assert RunFolder(path).state == State("running", "no checkpoint yet")
+        assert RunFolder(path).state == RunState("running", "no checkpoint yet")
     (path / "config.json").write_text('{"architectures": []}')
     assert RunFolder(path).state.kind == "foreign"
 

@@ -61,7 +61,7 @@ def forget():
     for name in ("own_a", "own_b"):
         sys.modules.pop(name, None)
     own.read_stream.cache_clear()
-    own.fingerprint.cache_clear()
+    own.stream_fingerprint.cache_clear()
 
 
 def test_a_stream_and_a_network_of_ones_own(place, capsys):

@@ -14,7 +14,7 @@ from mdmt.benchmarks.permuted_mnist import LIMIT, permuted_tasks
 from mdmt.benchmarks.splits import (
     HELD_OUT,
     check_count,
-    draw,
+    draw_rows,
     reductions,
     rows_of_classes,
     shuffle_classes,
@@ -80,7 +80,7 @@ def permuted_digits(
     data = validation_digits() if cross_validation else digits()
     train = data.train
     if subset is not None:
-        rows = draw(train.labels, subset, seed)
+        rows = draw_rows(train.labels, subset, seed)
         train = LabelledImages(train.images[rows], train.labels[rows])
     first, usual = (PERMUTATIONS, HELD_OUT) if cross_validation else (0, PERMUTATIONS)
     count = usual if tasks is None else tasks
@@ -114,7 +114,7 @@ def split_digits(
     stream = []
     for number, pair in enumerate(shuffle_classes(seed, range(10), 2)[:tasks]):
         rows = rows_of_classes(train.labels, pair)
-        rows = rows[draw(train.labels[rows], subset, seed, number)]
+        rows = rows[draw_rows(train.labels[rows], subset, seed, number)]
         test_rows = rows_of_classes(test.labels, pair)
         stream.append(
             Task(

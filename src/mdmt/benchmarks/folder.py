@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mdmt.benchmarks.splits import draw, reductions
-from mdmt.data.fingerprint import fingerprint as fingerprint_of_files
-from mdmt.data.images import IMAGE_SUFFIXES, BrokenImages, Images, Progress, load_images
+from mdmt.benchmarks.splits import draw_rows, reductions
+from mdmt.data.fingerprint import fingerprint
+from mdmt.data.images import IMAGE_SUFFIXES, BrokenImages, Images, OnImage, load_images
 from mdmt.errors import Mistake
 from mdmt.tasks import HeadKind, RowView, Stream, Task
 from mdmt.words import count
@@ -60,7 +60,7 @@ def folder(
     image_size: int = IMAGE_SIZE,
     subset: int | None = None,
     cache: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: OnImage | None = None,
     skip_broken: bool = False,
 ) -> Stream:
     """Make a stream of the folders in DIR: each is a task, in name order, with a folder a class.
@@ -77,7 +77,7 @@ def folder(
     for number, (place, task_files) in enumerate(zip(places, files, strict=False)):
         task = _task(place.name, task_files, images[number])
         if subset is not None:
-            task.train = task.train.subset(draw(task.train.labels, subset, seed, number))
+            task.train = task.train.subset(draw_rows(task.train.labels, subset, seed, number))
         stream.append(task)
     return Stream(
         "folder",
@@ -94,12 +94,12 @@ def count_classes(data: str | Path, tasks: int | None = None) -> int:
     return sum(len(_class_folders(place)) for place in places)
 
 
-def fingerprint(data: str | Path) -> str:
+def folder_fingerprint(data: str | Path) -> str:
     """The fingerprint of a folder, which changes when its files, their sizes or times do."""
     paths: list[Path] = []
     for place in _task_folders(Path(data)):
         paths += _task_files(place).paths
-    return fingerprint_of_files(Path(data), paths)
+    return fingerprint(Path(data), paths)
 
 
 def folder_task(
@@ -108,7 +108,7 @@ def folder_task(
     *,
     image_size: int = IMAGE_SIZE,
     cache: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: OnImage | None = None,
     skip_broken: bool = False,
 ) -> Task:
     """Make one task from its folder; it has the folder's name unless `name` is given."""
@@ -122,7 +122,7 @@ def _load_all(
     tasks: list[TaskFiles],
     size: int,
     cache: str | Path | None,
-    progress: Progress | None,
+    progress: OnImage | None,
     skip_broken: bool,
 ) -> list[Images]:
     """Load the images of each task; one Mistake names all that cannot be read."""

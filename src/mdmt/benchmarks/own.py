@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import mdmt.system.own_code as own_code
-from mdmt.benchmarks.splits import NetworkSpec, draw, reductions
+from mdmt.benchmarks.splits import NetworkSpec, draw_rows, reductions
 from mdmt.errors import Mistake
 from mdmt.tasks import HeadKind, Stream, Task
 
@@ -49,7 +49,7 @@ def make_stream(
     chosen = [copy.copy(task) for task in stream.tasks[:tasks]]
     if subset is not None:
         for number, task in enumerate(chosen):
-            task.train = task.train.subset(draw(task.train.labels, subset, seed, number))
+            task.train = task.train.subset(draw_rows(task.train.labels, subset, seed, number))
     shorter = None if len(chosen) == len(stream) else len(chosen)
     less = reductions(tasks=shorter, subset=subset)
     return dataclasses.replace(stream, tasks=chosen, heads=heads, reduced=less)
@@ -67,7 +67,7 @@ def network_for(stream: Stream) -> NetworkSpec:
 
 
 @cache
-def fingerprint(name: str) -> str:
+def stream_fingerprint(name: str) -> str:
     """A hash of the names, classes, labels and inputs of all tasks."""
     digest = hashlib.sha256()
     for task in read_stream(name):

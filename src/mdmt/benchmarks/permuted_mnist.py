@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mdmt.benchmarks.splits import HELD_OUT, SUBSTITUTE, TASKS, check_count, draw, reductions
+from mdmt.benchmarks.splits import HELD_OUT, SUBSTITUTE, TASKS, check_count, draw_rows, reductions
 from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.readers import Arrays, LabelledImages, read_mnist
 from mdmt.tasks import HeadKind, Permutation, Stream, Task
@@ -80,7 +80,7 @@ def permuted_mnist(
     train, test = _parts(mnist, cross_validation)
     classes = train.labels.unique().tolist()
     if subset is not None:
-        rows = draw(train.labels, subset, seed)
+        rows = draw_rows(train.labels, subset, seed)
         train = LabelledImages(train.images[rows], train.labels[rows])
     return Stream(
         "permuted-mnist",

@@ -197,7 +197,7 @@ BENCHMARKS = {
             classes_per_task=10,
             data="cub",
             held_out=HELD_OUT,
-            fingerprint=split_cub.fingerprint,
+            fingerprint=split_cub.cub_fingerprint,
             image_size=split_cub.IMAGE_SIZE,
             published_weights=True,
         ),
@@ -211,7 +211,7 @@ BENCHMARKS = {
             classes_per_task=5,
             data="awa2",
             held_out=HELD_OUT,
-            fingerprint=split_awa.fingerprint,
+            fingerprint=split_awa.awa_fingerprint,
             image_size=split_awa.IMAGE_SIZE,
         ),
         Benchmark(
@@ -223,7 +223,7 @@ BENCHMARKS = {
             limit=10_000,
             classes_per_task=10,
             data="DIR",
-            fingerprint=folder.fingerprint,
+            fingerprint=folder.folder_fingerprint,
             image_size=folder.IMAGE_SIZE,
         ),
     )
@@ -264,5 +264,5 @@ def own_stream(name: str) -> OwnStream:
         limit=len(stream),
         classes_per_task=0,
         heads=(stream.heads, other),
-        fingerprint=lambda _: own.fingerprint(name),
+        fingerprint=lambda _: own.stream_fingerprint(name),
     )

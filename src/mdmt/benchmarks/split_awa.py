@@ -24,7 +24,7 @@ from mdmt.benchmarks.splits import (
 )
 from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.fingerprint import unpublished_fingerprint
-from mdmt.data.images import Progress, load_images
+from mdmt.data.images import OnImage, load_images
 from mdmt.data.readers import ImageList, LabelledImages, read_awa2
 from mdmt.data.sources import Location, substitute_note
 from mdmt.errors import Mistake
@@ -32,7 +32,7 @@ from mdmt.tasks import HeadKind, Stream
 
 OUTPUTS = 850  # 17 tasks with their own copy of the 50 classes, five of which are in use
 IMAGE_SIZE = 224
-PUBLISHED = (26_102, 5_600)  # training and test images
+PUBLISHED_SIZES = (26_102, 5_600)  # training and test images
 
 
 def class_order(seed: int, cross_validation: bool = False) -> list[list[int]]:
@@ -77,7 +77,7 @@ def split_awa(
     subset: int | None = None,
     cross_validation: bool = False,
     cache: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: OnImage | None = None,
 ) -> Stream:
     """Make Split AWA. Accuracy is the mean over a task's classes; inputs are as in Split CUB.
 
@@ -111,7 +111,7 @@ def split_awa(
 
 def _is_published(location: Location, awa: ImageList) -> bool:
     sizes = len(awa.train), len(awa.test)
-    return sizes == PUBLISHED and substitute_note(location) is None
+    return sizes == PUBLISHED_SIZES and substitute_note(location) is None
 
 
 def _read(location: Location) -> ImageList:
@@ -122,6 +122,6 @@ def _read(location: Location) -> ImageList:
     return awa
 
 
-def fingerprint(data: str | Path | None) -> str | None:
+def awa_fingerprint(data: str | Path | None) -> str | None:
     """The fingerprint of the images; None for the published ones, packed or not."""
-    return unpublished_fingerprint("awa2", data, read_awa2, PUBLISHED)
+    return unpublished_fingerprint("awa2", data, read_awa2, PUBLISHED_SIZES)

@@ -21,7 +21,7 @@ from mdmt.data.readers import read_cifar100
 from mdmt.tasks import HeadKind, Stream
 
 OUTPUTS = 100
-PUBLISHED = (50_000, 10_000)  # training and test images
+PUBLISHED_SIZES = (50_000, 10_000)  # training and test images
 
 
 def class_order(seed: int, cross_validation: bool = False) -> list[list[int]]:
@@ -49,7 +49,7 @@ def split_cifar(
     count = count_tasks("split-cifar", tasks, cross_validation)
     cifar = read_cifar100(ensure_unpacked("cifar100", data).folder)
     order = class_order(seed, cross_validation)[:count]
-    is_published = (len(cifar.train), len(cifar.test)) == PUBLISHED
+    is_published = (len(cifar.train), len(cifar.test)) == PUBLISHED_SIZES
     return split_stream(
         "split-cifar",
         order,

@@ -16,13 +16,13 @@ from mdmt.benchmarks.splits import (
 )
 from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.fingerprint import unpublished_fingerprint
-from mdmt.data.images import Progress, load_images
+from mdmt.data.images import OnImage, load_images
 from mdmt.data.readers import LabelledImages, read_cub
 from mdmt.tasks import HeadKind, Stream
 
 OUTPUTS = 200
 IMAGE_SIZE = 224
-PUBLISHED = (5_994, 5_794)  # training and test images
+PUBLISHED_SIZES = (5_994, 5_794)  # training and test images
 
 
 def class_order(seed: int, cross_validation: bool = False) -> list[list[int]]:
@@ -44,7 +44,7 @@ def split_cub(
     subset: int | None = None,
     cross_validation: bool = False,
     cache: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: OnImage | None = None,
 ) -> Stream:
     """Make Split CUB from the official split, about 300 training images a task.
 
@@ -55,7 +55,7 @@ def split_cub(
     images = load_images(cub.paths, image_size, cache=cache, progress=progress)
     source = LabelledImages(images.pixels, cub.labels)
     order = class_order(seed, cross_validation)[:count]
-    is_published = (len(cub.train), len(cub.test)) == PUBLISHED
+    is_published = (len(cub.train), len(cub.test)) == PUBLISHED_SIZES
     copies = resized_copies(images.enlarged, len(cub.paths), image_size)
     return split_stream(
         "split-cub",
@@ -73,6 +73,6 @@ def split_cub(
     )
 
 
-def fingerprint(data: str | Path | None) -> str | None:
+def cub_fingerprint(data: str | Path | None) -> str | None:
     """The fingerprint of the images; None for the published ones, packed or not."""
-    return unpublished_fingerprint("cub", data, read_cub, PUBLISHED)
+    return unpublished_fingerprint("cub", data, read_cub, PUBLISHED_SIZES)

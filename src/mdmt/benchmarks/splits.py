@@ -17,7 +17,7 @@ from mdmt.tasks import HeadKind, RowView, Stream, Task
 TASKS = 17
 HELD_OUT = 3  # further tasks, for cross-validation only
 SUBSTITUTE = "substitute images"
-Reduction = str | int | bool
+ReductionValue = str | int | bool
 NetworkSpec = dict[str, Any]  # the name and arguments of a network, as run folders hold them
 # In the order blue, green, red, but applied to RGB: the published programs do the same.
 IMAGENET_MEAN = torch.tensor([103.94, 116.78, 123.68]).view(3, 1, 1)
@@ -58,11 +58,11 @@ def rows_of_classes(labels: Tensor, classes: Sequence[int], among: Tensor | None
     return among[torch.isin(labels[among], torch.tensor(classes))]
 
 
-def draw(labels: Tensor, count: int | None, seed: int, number: int = 0) -> Tensor:
+def draw_rows(labels: Tensor, count: int | None, seed: int, number: int = 0) -> Tensor:
     """Draw the indices of at most `count` examples, balanced over the classes; None draws all.
 
     >>> labels = torch.tensor([0, 0, 0, 0, 1, 1, 1, 2])
-    >>> labels[draw(labels, 5, seed=1)].tolist()
+    >>> labels[draw_rows(labels, 5, seed=1)].tolist()
     [0, 0, 1, 1, 2]
     """
     if count is None:
@@ -153,11 +153,11 @@ def split_task(
     for label in classes:
         if not bool((labels == label).any()):
             raise Mistake(f"{name}: the data has no training example of class {label}")
-    train = Selection(train.source, train.rows[draw(labels, subset, seed, number)])
+    train = Selection(train.source, train.rows[draw_rows(labels, subset, seed, number)])
     return Task(name, train.images, train.labels, test=(test.images, test.labels), classes=classes)
 
 
-def reductions(**values: Reduction | None) -> dict[str, Reduction] | None:
+def reductions(**values: ReductionValue | None) -> dict[str, ReductionValue] | None:
     """The deviations that make a stream less than the published one; None if there are none.
 
     A value of None or False is no deviation.

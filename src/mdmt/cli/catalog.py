@@ -56,11 +56,11 @@ def list_benchmarks(json: Json = False) -> None:
 @app.command("presets")
 def list_presets(json: Json = False) -> None:
     """List the default hyper-parameters with their sources."""
-    from mdmt.experiments.presets import COLUMNS, best_cells, cells
+    from mdmt.experiments.presets import COLUMNS, best_cells, preset_cells
     from mdmt.methods import METHODS
 
     presets = {
-        name: {benchmark: _cells_of(method, cells(benchmark, name)) for benchmark in COLUMNS}
+        name: {benchmark: _cells_of(method, preset_cells(benchmark, name)) for benchmark in COLUMNS}
         for name, method in METHODS.items()
     }
     presets["mdmt-r[preset=best]"] = {benchmark: best_cells(benchmark) for benchmark in COLUMNS}

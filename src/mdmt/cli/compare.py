@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from mdmt.cli.many_runs import run_all, tell_failures
+from mdmt.cli.many_runs import run_all_with_progress, tell_failures
 from mdmt.cli.options import Against, Format, Methods, RunOptions
 from mdmt.cli.progress import tell
 from mdmt.errors import Mistake
@@ -59,7 +59,7 @@ def _compare(
     numbers = distinct_rows(configs[0][0].heads)
     if ablation:
         configs = _distinct(configs, numbers)
-    rows, failed = run_all(configs, options)
+    rows, failed = run_all_with_progress(configs, options)
     if ablation:
         rows = with_table_2(rows, configs, numbers)
     finished = [row for row in rows if row is not None]
@@ -110,10 +110,10 @@ def find_row(name: str, variants: list[str], configs: list[list[RunConfig]]) -> 
 
 def _print(rows: list[Row], failed: list[Failure], format_: str) -> None:
     from mdmt.report.tables import blocks, chance_line, csv_lines
-    from mdmt.report.text import show
+    from mdmt.report.text import print_blocks
 
     if rows:
-        show(blocks(rows), csv_lines(rows), format_)
+        print_blocks(blocks(rows), csv_lines(rows), format_)
     if (warning := chance_line(rows)) is not None:
         tell(warning)
     tell_failures(failed)

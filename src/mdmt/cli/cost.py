@@ -34,14 +34,14 @@ def cost(
 ) -> None:
     """Time and memory per method. Measures a training step and an inference at the last task."""
     from mdmt.report.tables import cost_blocks, cost_lines
-    from mdmt.report.text import check_format, show
+    from mdmt.report.text import check_format, print_blocks
 
     check_format(format_)
     content = _measure(options, methods, steps)
     if options.json:
         print(dumps(content))
     else:
-        show(cost_blocks(content), cost_lines(content), format_)
+        print_blocks(cost_blocks(content), cost_lines(content), format_)
 
 
 def _measure(options: RunOptions, methods: str, steps: int) -> dict[str, object]:

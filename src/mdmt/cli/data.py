@@ -17,7 +17,7 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="Name of a data set: see `mdmt data list`.")]
-Data = Annotated[
+DataFolder = Annotated[
     str | None,
     typer.Option(
         "--data",
@@ -28,7 +28,7 @@ Data = Annotated[
 
 
 @app.command("list")
-def list_(data: Data = None, json: Json = False) -> None:
+def list_(data: DataFolder = None, json: Json = False) -> None:
     """List the data sets, with their folder, size and licence."""
     from mdmt.data.sources import SOURCES, data_folder
 
@@ -52,7 +52,7 @@ def list_(data: Data = None, json: Json = False) -> None:
 @app.command()
 def fetch(
     name: Name,
-    data: Data = None,
+    data: DataFolder = None,
     from_: Annotated[
         str | None,
         typer.Option("--from", metavar="URL", help="Another https address that has the files."),
@@ -84,7 +84,7 @@ def fetch(
 
 
 @app.command()
-def verify(name: Name, data: Data = None, json: Json = False) -> None:
+def verify(name: Name, data: DataFolder = None, json: Json = False) -> None:
     """Check the structure of a data set, and its bytes.
 
     The bytes are compared with what the publisher says of them: checksums, or the archive.
@@ -110,7 +110,7 @@ def verify(name: Name, data: Data = None, json: Json = False) -> None:
     print(report.line)
 
 
-Row = dict[str, Any]  # a data set as --json prints it
+DataSetRow = dict[str, Any]  # a data set as --json prints it
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ class Status:
 
 def status(name: str, folder: Path) -> Status:
     """Look for a data set."""
-    from mdmt.data.sources import find, locate, substitute_note
+    from mdmt.data.sources import find_data_set, locate, substitute_note
 
-    source = find(name)
+    source = find_data_set(name)
     try:
         location = locate(name, folder)
     except Mistake:
@@ -139,11 +139,11 @@ def status(name: str, folder: Path) -> Status:
     return Status(state, [location.archive or location.folder])
 
 
-def _row(name: str, status: Status) -> Row:
+def _row(name: str, status: Status) -> DataSetRow:
     """A data set as --json prints it."""
-    from mdmt.data.sources import find
+    from mdmt.data.sources import find_data_set
 
-    source = find(name)
+    source = find_data_set(name)
     return {
         "title": source.title,
         "state": status.state,
@@ -156,7 +156,7 @@ def _row(name: str, status: Status) -> Row:
     }
 
 
-def _size(row: Row) -> str:
+def _size(row: DataSetRow) -> str:
     return ("" if row["exact"] else "about ") + f"{row['size'] / 1e6:,.1f} MB to download"
 
 

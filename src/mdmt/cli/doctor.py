@@ -31,7 +31,7 @@ EXTRAS = {
     "report": ("jinja2", "matplotlib", "scikit-learn"),
     "tensorboard": ("tensorboard",),
 }
-VARIABLES = (
+ENVIRONMENT_VARIABLES = (
     "ONEDNN_MAX_CPU_ISA",
     "ATEN_CPU_CAPABILITY",
     "OMP_NUM_THREADS",
@@ -40,11 +40,11 @@ VARIABLES = (
     "MDMT_CACHE",
 )
 Facts = dict[str, Any]  # as --json prints them
-TIMEOUT = 120.0  # seconds; a self-test takes about two
+CHECK_TIMEOUT = 120.0  # seconds; a self-test takes about two
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckResult:
     """The result of a self-test, and its output."""
 
     right: bool
@@ -54,12 +54,12 @@ class Check:
 
 def doctor(json: Json = False) -> None:
     """Describe this machine and test each network. Paste it into a bug report."""
-    about: Facts = {"versions": versions(), "machine": machine(), **places()}
+    about: Facts = {"versions": package_versions(), "machine": machine(), **places()}
     if not json:
         _print_about(about)
-    checks: dict[str, Check] = {}
+    checks: dict[str, CheckResult] = {}
     for network in NETWORKS:
-        checks[network] = check(network)
+        checks[network] = run_check(network)
         if not json:
             print(f"{network}: {checks[network].answer}", flush=True)
     right = all(one.right for one in checks.values())
@@ -77,24 +77,24 @@ def command_for(subject: str) -> list[str]:
     return [sys.executable, "-m", "mdmt.cli.selftest", subject]
 
 
-def check(subject: str) -> Check:
+def run_check(subject: str) -> CheckResult:
     """Run a self-test; the answer is right, a signal, or the error in one line."""
     start = time.monotonic()
     try:
         done = subprocess.run(
-            command_for(subject), capture_output=True, text=True, check=False, timeout=TIMEOUT
+            command_for(subject), capture_output=True, text=True, check=False, timeout=CHECK_TIMEOUT
         )
     except subprocess.TimeoutExpired:
-        return Check(False, f"not done after {TIMEOUT:.0f} s")
+        return CheckResult(False, f"not done after {CHECK_TIMEOUT:.0f} s")
     if done.returncode == 0:
-        return Check(True, f"right ({time.monotonic() - start:.1f} s)", done.stdout)
+        return CheckResult(True, f"right ({time.monotonic() - start:.1f} s)", done.stdout)
     last_lines = done.stderr.strip().splitlines()[-1:]
     if done.returncode < 0 or not last_lines:
-        return Check(False, ending(done.returncode).removeprefix("was "), done.stdout)
-    return Check(False, last_lines[0], done.stdout)
+        return CheckResult(False, ending(done.returncode).removeprefix("was "), done.stdout)
+    return CheckResult(False, last_lines[0], done.stdout)
 
 
-def versions() -> dict[str, str | None]:
+def package_versions() -> dict[str, str | None]:
     """The versions of mdmt, Python, the system and the packages; None if one is missing."""
     optional = [name for names in EXTRAS.values() for name in names]
     return {
@@ -117,9 +117,9 @@ def machine() -> Facts:
     from mdmt.runs.record import processor
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    variables = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    variables = {name: os.environ[name] for name in ENVIRONMENT_VARIABLES if name in os.environ}
     about = {"processor": processor(), "cores": cores, "variables": variables}
-    torch = check("torch")
+    torch = run_check("torch")
     if not torch.right:
         return {**about, "torch": torch.answer}
     said = json.loads(next(line for line in torch.output.splitlines() if line.startswith("{")))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mdmt.runs.rows import Failure, Row
 
 
-def run_all(
+def run_all_with_progress(
     configs: list[list[RunConfig]],
     options: RunOptions,
     on_outcome: Callable[[Outcome], None] | None = None,

@@ -100,7 +100,7 @@ Against = Annotated[
 Format = Annotated[
     str, typer.Option("--format", metavar="FORMAT", help="table, markdown, latex or csv.")
 ]
-Run = Annotated[
+RunArgument = Annotated[
     str,
     typer.Argument(help="A run: its folder, or a part of its path such as its hash or hash/seed."),
 ]

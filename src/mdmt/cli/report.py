@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mdmt.cli.many_runs import run_all, tell_failures
+from mdmt.cli.many_runs import run_all_with_progress, tell_failures
 from mdmt.cli.options import Methods, Quiet, RunOptions
 from mdmt.cli.progress import tell
 from mdmt.errors import Mistake
@@ -176,7 +176,7 @@ def figure_command(name: str) -> Callable[..., None]:
         from mdmt.runs.request import split_methods
 
         configs = configs_for(options, split_methods(methods))
-        rows, failed = run_all(configs, options)
+        rows, failed = run_all_with_progress(configs, options)
         tell_failures(failed)
         finished = [Path(run) for row in rows if row is not None for run in row.runs]
         cache = Path(options.out, ".tsne")

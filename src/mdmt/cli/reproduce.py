@@ -8,7 +8,7 @@ from mdmt.cli.compare import ablate, compare
 from mdmt.cli.cost import UNUSED, cost
 from mdmt.cli.options import command
 from mdmt.cli.report import figure_command
-from mdmt.runs.paper import BENCHMARKS, FIGURES
+from mdmt.runs.paper import FIGURES, PAPER_BENCHMARKS
 
 app = typer.Typer(
     help="Reproduce the tables and figures of the paper, by name.",
@@ -18,17 +18,17 @@ app = typer.Typer(
 command(
     app,
     "table1",
-    benchmark=BENCHMARKS["table1"],
+    benchmark=PAPER_BENCHMARKS["table1"],
     seeds=5,
     methods="paper",
     without=["method", "preset"],
 )(compare)
-command(app, "table2", benchmark=BENCHMARKS["table2"], seeds=5, without=["method", "preset"])(
+command(app, "table2", benchmark=PAPER_BENCHMARKS["table2"], seeds=5, without=["method", "preset"])(
     ablate
 )
-command(app, "cost", benchmark=BENCHMARKS["cost"], methods="paper", without=[*UNUSED, "preset"])(
-    cost
-)
+command(
+    app, "cost", benchmark=PAPER_BENCHMARKS["cost"], methods="paper", without=[*UNUSED, "preset"]
+)(cost)
 for name, figure in FIGURES.items():
     command(
         app,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mdmt.ranks as ranks
-from mdmt.cli.many_runs import run_all
+from mdmt.cli.many_runs import run_all_with_progress
 from mdmt.cli.options import RunOptions
 from mdmt.cli.process import in_child
 from mdmt.cli.progress import RunBar, tell
@@ -133,7 +133,7 @@ def _learn_in_workers(configs: list[RunConfig], options: RunOptions) -> Result:
         if outcome.read:
             read.append(str(folder_of(outcome.config, options.out)))
 
-    (row,), failed = run_all([configs], options, keep)
+    (row,), failed = run_all_with_progress([configs], options, keep)
     if failed:
         raise Mistake(f"seed {failed[0]['seed']}: {failed[0]['reason']}")
     assert row is not None
@@ -156,7 +156,7 @@ def _origin(folder: str) -> str:
 
 
 def _print_table(result: Result) -> None:
-    from mdmt.report.tables import chance_line, metrics_table, reduction, setup
+    from mdmt.report.tables import chance_line, metrics_table, reduction, setup_line
     from mdmt.report.text import screen
 
     row = result.row
@@ -171,7 +171,7 @@ def _print_table(result: Result) -> None:
 
     line(f"{row.label} on {row.benchmark}, {count('task', result.tasks)}, {seeds}", "bold")
     if row.setup:
-        line(setup([row]))
+        line(setup_line([row]))
     if row.reduced:
         line(reduction(row.reduced, own_data=bool(row.setup)))
     console.print(metrics_table(row.metrics))

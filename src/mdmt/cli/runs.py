@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mdmt.cli.options import Data, Json, Out, Quiet, Run, Weights
+from mdmt.cli.options import Data, Json, Out, Quiet, RunArgument, Weights
 from mdmt.cli.process import in_child
 from mdmt.cli.progress import RunBar, tell
 from mdmt.errors import Mistake
@@ -50,7 +50,7 @@ def list_(
 
 @app.command()
 def show(
-    run: Run,
+    run: RunArgument,
     out: Out = "runs",
     json: Json = False,
     csv: Annotated[
@@ -111,7 +111,7 @@ def remove(
 
 
 def rerun(
-    run: Run,
+    run: RunArgument,
     out: Out = "runs",
     data: Data = None,
     weights: Weights = None,

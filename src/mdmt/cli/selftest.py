@@ -6,9 +6,9 @@ import json
 import sys
 import tempfile
 
-SHAPES = {"mlp": (1, 28, 28), "reduced_resnet18": (3, 32, 32), "resnet18": (3, 32, 32)}
+INPUT_SHAPES = {"mlp": (1, 28, 28), "reduced_resnet18": (3, 32, 32), "resnet18": (3, 32, 32)}
 BATCH = 5
-STEPS = 2  # of each task
+STEPS_PER_TASK = 2
 
 
 def describe_torch() -> None:
@@ -36,10 +36,10 @@ def self_test(network: str) -> None:
         backbones.MAKERS[network](), MDMTR(), memory=Ring(per_class=2), batch=BATCH, seed=1
     )
     noise = torch.Generator().manual_seed(1)
-    labels = torch.arange(STEPS * BATCH) % 2
+    labels = torch.arange(STEPS_PER_TASK * BATCH) % 2
     for name in ("first", "second"):
         inputs = torch.randint(
-            256, (len(labels), *SHAPES[network]), generator=noise, dtype=torch.uint8
+            256, (len(labels), *INPUT_SHAPES[network]), generator=noise, dtype=torch.uint8
         )
         learner.learn(Task(name, inputs, labels))
     with tempfile.TemporaryDirectory(prefix="mdmt-doctor-") as folder:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mdmt.cli.many_runs import run_all, tell_failures
+from mdmt.cli.many_runs import run_all_with_progress, tell_failures
 from mdmt.cli.options import RunOptions
 from mdmt.runs.request import RunRequest
 from mdmt.words import count
@@ -17,7 +17,7 @@ from mdmt.words import count
 if TYPE_CHECKING:
     from mdmt.runs.rows import Failure, Row
 
-Grids = Annotated[
+GridOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=A,B,C",
@@ -30,7 +30,7 @@ Points = Annotated[
 ]
 
 
-def tune(options: RunOptions, grid: Grids = None, points: Points = None) -> None:
+def tune(options: RunOptions, grid: GridOption = None, points: Points = None) -> None:
     """Choose settings on held-out tasks. No test image that results are measured on is used."""
     from mdmt.experiments.presets import space
     from mdmt.experiments.resolve import resolve
@@ -47,7 +47,7 @@ def tune(options: RunOptions, grid: Grids = None, points: Points = None) -> None
         size = f"{count('point', len(tried))} x {count('seed', options.seeds)}"
         held_out = count("held-out task", tasks)
         print(f"{size} on {held_out}; --grid and --points make it less", file=sys.stderr)
-    rows, failed = run_all(configs, options)
+    rows, failed = run_all_with_progress(configs, options)
     best_first = ranked(rows, tried, options.seeds)
     if options.json:
         _print_json(best_first, failed, options)

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from mdmt.data.sources import File
 from mdmt.errors import Mistake, Unreachable
 
-Progress = Callable[[str, int, int | None], None]  # file name, bytes so far, bytes in all if known
-TIMEOUT = 60  # seconds without a byte
+OnBytes = Callable[[str, int, int | None], None]  # file name, bytes so far, bytes in all if known
+READ_TIMEOUT = 60  # seconds without a byte
 
 
 def check_address(url: str, local: bool) -> None:
@@ -55,7 +55,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def download(
-    url: str, part: Path, file: File, progress: Progress | None = None, *, local: bool = False
+    url: str, part: Path, file: File, progress: OnBytes | None = None, *, local: bool = False
 ) -> None:
     """Complete the `.part` file; after a failure the next try continues it."""
     check_address(url, local)
@@ -120,7 +120,7 @@ def _open(url: str, offset: int, local: bool) -> http.client.HTTPResponse:
         headers["Range"] = f"bytes={offset}-"
     request = urllib.request.Request(url, headers=headers)
     response: http.client.HTTPResponse
-    response = urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT)
+    response = urllib.request.build_opener(*handlers).open(request, timeout=READ_TIMEOUT)
     return response
 
 
@@ -129,7 +129,7 @@ def _receive(
     out: IO[bytes],
     url: str,
     file: File,
-    progress: Progress | None,
+    progress: OnBytes | None,
 ) -> None:
     done = os.fstat(out.fileno()).st_size
     length = response.headers.get("Content-Length", "")

@@ -15,8 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from mdmt.data.archives import rename_into, unpack
-from mdmt.data.download import Progress, check_address, download
-from mdmt.data.sources import IMAGENET_RESNET18, DataSet, File, Location, data_folder, find, locate
+from mdmt.data.download import OnBytes, check_address, download
+from mdmt.data.sources import (
+    IMAGENET_RESNET18,
+    DataSet,
+    File,
+    Location,
+    data_folder,
+    find_data_set,
+    locate,
+)
 from mdmt.errors import Mistake, Unreachable
 from mdmt.system.files import lock
 
@@ -24,7 +32,7 @@ from mdmt.system.files import lock
 def fetch(
     name: str,
     folder: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: OnBytes | None = None,
     *,
     base: str | None = None,
 ) -> Location:
@@ -33,7 +41,7 @@ def fetch(
     `base` replaces the publisher's address: https, or http on this machine, with the files under
     their own names.
     """
-    source = find(name)
+    source = find_data_set(name)
     folder = data_folder(folder)
     if base is not None:
         check_address(base, local=True)
@@ -55,7 +63,7 @@ def fetch(
 
 
 def _download_and_install(
-    source: DataSet, folder: Path, progress: Progress | None, base: str | None
+    source: DataSet, folder: Path, progress: OnBytes | None, base: str | None
 ) -> None:
     staging = folder / f".{source.name}.fetch"
     with _disk_errors(folder):
@@ -73,7 +81,7 @@ def _download_and_install(
 
 
 def fetch_weights(
-    folder: str | Path | None = None, progress: Progress | None = None, *, base: str | None = None
+    folder: str | Path | None = None, progress: OnBytes | None = None, *, base: str | None = None
 ) -> Path:
     """Fetch torchvision's ImageNet weights of ResNet-18, unless they are there already."""
     place = data_folder(folder) / "weights"
@@ -92,7 +100,7 @@ def fetch_weights(
 
 def ensure_unpacked(name: str, folder: str | Path | None = None) -> Location:
     """Locate a data set, and unpack its archive if that is all there is."""
-    source = find(name)
+    source = find_data_set(name)
     folder = data_folder(folder)
     location = locate(name, folder)
     if location.archive is None:
@@ -108,7 +116,7 @@ def ensure_unpacked(name: str, folder: str | Path | None = None) -> Location:
     return locate(name, folder)
 
 
-def _fetch_file(file: File, staging: Path, progress: Progress | None, base: str | None) -> None:
+def _fetch_file(file: File, staging: Path, progress: OnBytes | None, base: str | None) -> None:
     """Download one file into the staging folder and verify it, trying its addresses in turn."""
     target = staging / file.name
     part = staging / f"{file.name}.part"

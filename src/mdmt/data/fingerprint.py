@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from mdmt.data.readers import ImageList
-from mdmt.data.sources import find, locate, substitute_note
+from mdmt.data.sources import find_data_set, locate, substitute_note
 from mdmt.errors import Mistake
 
 
@@ -39,7 +39,7 @@ def unpublished_fingerprint(
         return None
     images = read(location.folder)
     size = sum(_stat(path).st_size for path in images.paths)
-    has_published_size = size > find(name).files[0].size / 2
+    has_published_size = size > find_data_set(name).files[0].size / 2
     complete = (len(images.train), len(images.test)) == published
     if complete and has_published_size and substitute_note(location) is None:
         return None

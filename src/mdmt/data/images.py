@@ -29,9 +29,9 @@ from mdmt.inputs.maps import map_file
 from mdmt.system.files import lock, new_file, remove_leftovers, write_json
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
-FORMAT = 1
-PIECE = 32  # images that a thread decodes at a time
-Progress = Callable[[int, int], None]  # images done, images in all
+CACHE_FORMAT = 1
+IMAGES_AT_ONCE = 32  # images that a thread decodes at a time
+OnImage = Callable[[int, int], None]  # images done, images in all
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def load_images(
     size: int,
     *,
     cache: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: OnImage | None = None,
     skip_broken: bool = False,
 ) -> Images:
     """Load images as RGB, resized to size x size (bilinear, ignoring the aspect ratio), in order.
@@ -144,7 +144,7 @@ def decode(path: Path, size: int) -> Picture:
 
 
 def _key(paths: Sequence[Path], size: int) -> str:
-    digest = hashlib.sha256(f"{FORMAT} {size}\n".encode())
+    digest = hashlib.sha256(f"{CACHE_FORMAT} {size}\n".encode())
     missing: list[str] = []
     for path in paths:
         try:
@@ -175,7 +175,7 @@ def _description(pixels: Path) -> Path:
 
 
 def _decode_once(
-    paths: Sequence[Path], size: int, pixels: Path, progress: Progress | None, skip_broken: bool
+    paths: Sequence[Path], size: int, pixels: Path, progress: OnImage | None, skip_broken: bool
 ) -> _Facts:
     """Decode the images into a cache, unless another process does it meanwhile."""
     pixels.parent.mkdir(parents=True, exist_ok=True)
@@ -184,12 +184,12 @@ def _decode_once(
         if facts is None:
             _description(pixels).unlink(missing_ok=True)
             facts = _build(paths, size, pixels, progress, skip_broken)
-            write_json(_description(pixels), {"format": FORMAT, **facts})
+            write_json(_description(pixels), {"format": CACHE_FORMAT, **facts})
     return facts
 
 
 def _build(
-    paths: Sequence[Path], size: int, target: Path, progress: Progress | None, skip_broken: bool
+    paths: Sequence[Path], size: int, target: Path, progress: OnImage | None, skip_broken: bool
 ) -> _Facts:
     """Write the pixels and return their description."""
     remove_leftovers(target)
@@ -223,7 +223,9 @@ def _decode_all(paths: Sequence[Path], size: int) -> Iterator[_Piece]:
     Only twice as many pieces as threads are in memory at a time.
     """
     workers = os.cpu_count() or 1
-    pieces = (paths[start : start + PIECE] for start in range(0, len(paths), PIECE))
+    pieces = (
+        paths[start : start + IMAGES_AT_ONCE] for start in range(0, len(paths), IMAGES_AT_ONCE)
+    )
     with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
         queue: deque[Future[_Piece]] = deque()
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mdmt.errors import Mistake
 
-SUBSTITUTE = "SUBSTITUTE.txt"  # a note that marks a folder of other images than the published
+SUBSTITUTE_NOTE = "SUBSTITUTE.txt"  # a note that marks a folder of other images than the published
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ IMAGENET_RESNET18 = File(
 )
 
 
-def find(name: str) -> DataSet:
+def find_data_set(name: str) -> DataSet:
     """Look a data set up by name."""
     if name not in SOURCES:
         raise Mistake(f"data set {name!r} is not one of {', '.join(SOURCES)}")
@@ -259,7 +259,7 @@ def locate(name: str, folder: str | Path | None = None) -> Location:
     The data folder may also be the data set's own folder. `fetch.ensure_unpacked` unpacks an
     archive that is found without its folder.
     """
-    source = find(name)
+    source = find_data_set(name)
     folder = data_folder(folder)
     for place in (*source.folders, "."):
         if (parts := _find_parts(source, folder / place)) is not None:
@@ -295,5 +295,5 @@ def _missing(source: DataSet, folder: Path) -> str:
 
 def substitute_note(location: Location) -> str | None:
     """The note in a folder of substitute images; None for any other folder."""
-    note = location.folder / SUBSTITUTE
+    note = location.folder / SUBSTITUTE_NOTE
     return " ".join(note.read_text(errors="replace").split()) if note.is_file() else None

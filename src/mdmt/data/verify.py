@@ -14,19 +14,19 @@ from mdmt.data.archives import members, report_damage
 from mdmt.data.fetch import checksum, difference, ensure_unpacked
 from mdmt.data.pickles import read_pickle
 from mdmt.data.readers import pickle_entry, read_awa2, read_cifar100, read_cub, read_mnist
-from mdmt.data.sources import DataSet, Location, data_folder, find, substitute_note
+from mdmt.data.sources import DataSet, Location, data_folder, find_data_set, substitute_note
 from mdmt.errors import Mistake
 from mdmt.words import count
 
-Figures = dict[str, int | str | list[int]]
-Verdict = Literal["published", "differ", "not compared"]
+DataSetFacts = dict[str, int | str | list[int]]
+ByteVerdict = Literal["published", "differ", "not compared"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ByteComparison:
     """Whether the bytes are the published ones, and the reason for that verdict."""
 
-    verdict: Verdict
+    verdict: ByteVerdict
     reason: str
 
 
@@ -36,8 +36,8 @@ class Report:
 
     name: str
     folder: Path
-    figures: Figures
-    comparison: Comparison
+    figures: DataSetFacts
+    comparison: ByteComparison
 
     @property
     def line(self) -> str:
@@ -50,7 +50,7 @@ class Report:
 
 def verify(name: str, folder: str | Path | None = None) -> Report:
     """Verify a data set; a Mistake says that it is missing or why its structure is wrong."""
-    source = find(name)
+    source = find_data_set(name)
     folder = data_folder(folder)
     location = ensure_unpacked(name, folder)
     note = substitute_note(location)
@@ -61,7 +61,7 @@ def verify(name: str, folder: str | Path | None = None) -> Report:
             raise Mistake(f"{name}: wrong structure: {error}") from None
         raise Mistake(f"{name}: substitute images: {note} ({error})") from None
     if note is not None:
-        comparison = Comparison("differ", f"substitute images: {note}")
+        comparison = ByteComparison("differ", f"substitute images: {note}")
     else:
         comparison = _compare_bytes(source, location, folder)
     return Report(name, location.folder, figures, comparison)
@@ -70,10 +70,10 @@ def verify(name: str, folder: str | Path | None = None) -> Report:
 # Structure
 
 
-def _check_mnist(source: DataSet, folder: Path) -> Figures:
+def _check_mnist(source: DataSet, folder: Path) -> DataSetFacts:
     data = read_mnist(folder)
     classes = source.counts["classes"]
-    figures: Figures = {"classes": classes}
+    figures: DataSetFacts = {"classes": classes}
     for split, part in (("train", data.train), ("test", data.test)):
         _expect(f"{folder}, {split}", "image", len(part), source.counts[split])
         per_class = part.labels.bincount(minlength=classes).tolist()
@@ -84,10 +84,10 @@ def _check_mnist(source: DataSet, folder: Path) -> Figures:
     return figures | {"shape": list(data.train.images.shape[1:])}
 
 
-def _check_cifar100(source: DataSet, folder: Path) -> Figures:
+def _check_cifar100(source: DataSet, folder: Path) -> DataSetFacts:
     data = read_cifar100(folder)
     classes = source.counts["classes"]
-    figures: Figures = {"classes": classes, "shape": list(data.train.images.shape[1:])}
+    figures: DataSetFacts = {"classes": classes, "shape": list(data.train.images.shape[1:])}
     for split, part in (("train", data.train), ("test", data.test)):
         _expect(folder / split, "image", len(part), source.counts[split])
         per_class = part.labels.bincount(minlength=classes).tolist()
@@ -102,7 +102,7 @@ def _check_cifar100(source: DataSet, folder: Path) -> Figures:
     return figures
 
 
-def _check_cub(source: DataSet, folder: Path) -> Figures:
+def _check_cub(source: DataSet, folder: Path) -> DataSetFacts:
     data = read_cub(folder)
     per_class = data.labels.bincount(minlength=len(data.classes)).tolist()
     used = sum(size > 0 for size in per_class)
@@ -117,7 +117,7 @@ def _check_cub(source: DataSet, folder: Path) -> Figures:
     return {**source.counts, "images": images, "histogram": f"{_range(per_class)} a class"}
 
 
-def _check_awa2(source: DataSet, folder: Path) -> Figures:
+def _check_awa2(source: DataSet, folder: Path) -> DataSetFacts:
     data = read_awa2(folder)
     paths = [*data.paths, *data.validation]
     images = sum(source.counts[split] for split in ("train", "validation", "test"))
@@ -134,7 +134,7 @@ def _check_awa2(source: DataSet, folder: Path) -> Figures:
     return {**source.counts, "images": images, "histogram": f"{_range(per_class)} a class"}
 
 
-_CHECKS: dict[str, Callable[[DataSet, Path], Figures]] = {
+_CHECKS: dict[str, Callable[[DataSet, Path], DataSetFacts]] = {
     "mnist": _check_mnist,
     "fashion-mnist": _check_mnist,
     "cifar100": _check_cifar100,
@@ -169,45 +169,49 @@ def _range(counts: Iterable[int]) -> str:
 # Bytes
 
 
-def _compare_bytes(source: DataSet, location: Location, folder: Path) -> Comparison:
+def _compare_bytes(source: DataSet, location: Location, folder: Path) -> ByteComparison:
     archive = folder / source.files[0].name
     if source.part_md5:
         return _compare_checksums(source, location)
     if archive.is_file():
         return _compare_with_archive(source, location.folder, archive)
     if size := _common_size(location.parts[source.parts[0]]):
-        return Comparison("differ", f"the images are a copy resized to {size}")
-    return Comparison("not compared", f"{archive.name} is not beside it to compare with")
+        return ByteComparison("differ", f"the images are a copy resized to {size}")
+    return ByteComparison("not compared", f"{archive.name} is not beside it to compare with")
 
 
-def _compare_checksums(source: DataSet, location: Location) -> Comparison:
+def _compare_checksums(source: DataSet, location: Location) -> ByteComparison:
     for part, path in location.parts.items():
         md5 = checksum(path, "md5", gzip.open if path.suffix == ".gz" else open)
         if md5 != source.part_md5[part]:
-            return Comparison("differ", f"{part} has md5 {md5} instead of {source.part_md5[part]}")
+            return ByteComparison(
+                "differ", f"{part} has md5 {md5} instead of {source.part_md5[part]}"
+            )
     published = {file.name: file for file in source.files}
     packed = [path for path in location.parts.values() if path.suffix == ".gz"]
     if any(difference(path, published[path.name]) is not None for path in packed):
         reason = "by the md5 of each file once unpacked; the .gz files were repacked"
     else:
         reason = "by the md5 of each file"
-    return Comparison("published", reason)
+    return ByteComparison("published", reason)
 
 
-def _compare_with_archive(source: DataSet, folder: Path, archive: Path) -> Comparison:
+def _compare_with_archive(source: DataSet, folder: Path, archive: Path) -> ByteComparison:
     file = source.files[0]
     if file.md5 is None and file.sha256 is None:
-        return Comparison("not compared", f"{file.name}: {file.checksum}")
+        return ByteComparison("not compared", f"{file.name}: {file.checksum}")
     if (problem := difference(archive, file)) is not None:
-        return Comparison("differ", f"{file.name}: {problem}")
+        return ByteComparison("differ", f"{file.name}: {problem}")
     with report_damage(archive):
         for member in members(archive):
             if member.content is None or member.path.parts[:1] != (source.folders[0],):
                 continue
             copy = folder.joinpath(*member.path.parts[1:])
             if not copy.is_file() or copy.read_bytes() != member.content.read():
-                return Comparison("differ", f"{member.path} is not as in {file.name}")
-    return Comparison("published", f"each file is as in {file.name}, which has the {file.checksum}")
+                return ByteComparison("differ", f"{member.path} is not as in {file.name}")
+    return ByteComparison(
+        "published", f"each file is as in {file.name}, which has the {file.checksum}"
+    )
 
 
 def _common_size(folder: Path) -> str | None:

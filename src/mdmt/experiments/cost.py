@@ -28,7 +28,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mdmt.benchmarks.splits import draw
+from mdmt.benchmarks.splits import draw_rows
 from mdmt.experiments.resolve import find_method, resolve
 from mdmt.experiments.run import learner_for
 from mdmt.learner import Learner
@@ -43,10 +43,12 @@ WARM_UP = 3  # steps and inferences that are not timed
 # The learning rate while measuring: numbers cannot overflow, and a step costs the same.
 STILL = 1e-9
 
-Row = dict[str, Any]  # as --json prints it
+CostRow = dict[str, Any]  # as --json prints it
 
 
-def measure(config: RunConfig, stream: Stream, steps: int = 10, *, is_reduced: bool = False) -> Row:
+def measure(
+    config: RunConfig, stream: Stream, steps: int = 10, *, is_reduced: bool = False
+) -> CostRow:
     """Milliseconds and bytes of a method at the last task of a stream, with the memory full."""
     torch.set_num_threads(config.threads)
     last = len(stream) - 1
@@ -97,7 +99,7 @@ def _small(stream: Stream, config: RunConfig, steps: int) -> Stream:
             else -(-memory["size"] // tasks)
         )
         count = max(kept, config.batch) if number < tasks else (WARM_UP + steps) * config.batch
-        index = draw(task.train.labels, count, config.seed, number)
+        index = draw_rows(task.train.labels, count, config.seed, number)
         if number == tasks:
             # Repeat the examples if the task has too few.
             index = index[torch.arange(count) % len(index)]
@@ -180,7 +182,7 @@ def _seconds(work: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def published_cost(config: RunConfig, is_reduced: bool = False) -> Row | None:
+def published_cost(config: RunConfig, is_reduced: bool = False) -> CostRow | None:
     """The paper's formulas and milliseconds for a method, or None if it is not listed there.
 
     Milliseconds are left out unless batch, network and images are those of the paper.

@@ -11,25 +11,24 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import mdmt.published.settings as published
 from mdmt.errors import Mistake
-from mdmt.published.settings import CIFAR, MNIST, PUBLISHED, Cell, Settings
+from mdmt.published.settings import CIFAR, MNIST, PUBLISHED, Cell, SettingValues, published_cells
 
 # The changes of `--preset best`, for MDMT-R only: more accurate than the published settings with
 # the same memory, network and heads, in one epoch. Chosen on held-out tasks (`python
 # bench/ablation.py`); the learning rate on six permutations that no run is measured on, since
 # three tasks forget little. A long average needs long steps: with short or shrinking ones the
 # network overfits the few stored examples and forgets more.
-BEST: dict[str, Settings] = {
+BEST: dict[str, SettingValues] = {
     MNIST: {"average": 0.999, "lr": 0.6},
     "permuted-digits": {"average": 0.98},
 }
 HAS_BEST = "mdmt-r"
 USUAL = "published"
-NAMES = (USUAL, "best")
+PRESET_NAMES = (USUAL, "best")
 
 
-def best(benchmark: str, method: str) -> Settings:
+def best_settings(benchmark: str, method: str) -> SettingValues:
     """The settings in which the preset `best` differs from the preset `published`."""
     if method != HAS_BEST:
         raise Mistake(f"preset best is for {HAS_BEST}; {method} has only the preset published")
@@ -48,8 +47,8 @@ class Like(NamedTuple):
     """The settings of another benchmark, with changes for all methods and for single ones."""
 
     benchmark: str
-    common: Settings
-    own: dict[str, Settings]
+    common: SettingValues
+    own: dict[str, SettingValues]
 
 
 # MER's settings are small, since the published ones take days; they were not tuned. EWC's rate and
@@ -94,41 +93,41 @@ DIGITS = Path(__file__).parent / "presets_digits.json"
 
 
 @cache
-def digits_presets() -> dict[str, dict[str, Settings]]:
+def digits_presets() -> dict[str, dict[str, SettingValues]]:
     """The settings chosen for the digits, by benchmark and method."""
-    content: dict[str, dict[str, Settings]] = json.loads(DIGITS.read_text())
+    content: dict[str, dict[str, SettingValues]] = json.loads(DIGITS.read_text())
     return content
 
 
-def cells(benchmark: str, method: str) -> dict[str, Cell]:
+def preset_cells(benchmark: str, method: str) -> dict[str, Cell]:
     """The settings of a method on a benchmark, each with its source.
 
     A benchmark without presets has those of Split CIFAR.
 
-    >>> cells("split-cub", "mdmt-r")["task_margin"]
+    >>> preset_cells("split-cub", "mdmt-r")["task_margin"]
     Cell(value=0.4, source='published')
-    >>> cells("split-digits", "mdmt-r")["epochs"]
+    >>> preset_cells("split-digits", "mdmt-r")["epochs"]
     Cell(value=1, source='ours')
     """
     if benchmark in PUBLISHED:
-        return published.cells(benchmark, method)
+        return published_cells(benchmark, method)
     like = LIKE.get(benchmark, Like(CIFAR, {}, {}))
-    values = {key: cell.value for key, cell in published.cells(like.benchmark, method).items()}
+    values = {key: cell.value for key, cell in published_cells(like.benchmark, method).items()}
     values |= {**like.common, **like.own.get(method, {})}
     values |= digits_presets().get(benchmark, {}).get(method, {})
     return {key: Cell(value, "ours") for key, value in values.items()}
 
 
-def preset(benchmark: str, method: str, name: str = USUAL) -> Settings:
+def preset(benchmark: str, method: str, name: str = USUAL) -> SettingValues:
     """The values of a preset.
 
     >>> preset("permuted-mnist", "van")["lr"]
     0.03
     """
-    if name not in NAMES:
-        raise Mistake(f"preset={name}: must be {' or '.join(NAMES)}")
-    values = {key: cell.value for key, cell in cells(benchmark, method).items()}
-    return values | best(benchmark, method) if name == "best" else values
+    if name not in PRESET_NAMES:
+        raise Mistake(f"preset={name}: must be {' or '.join(PRESET_NAMES)}")
+    values = {key: cell.value for key, cell in preset_cells(benchmark, method).items()}
+    return values | best_settings(benchmark, method) if name == "best" else values
 
 
 # The values that `mdmt tune` tries. The paper's appendix has the spaces of MDMT-R's margins and

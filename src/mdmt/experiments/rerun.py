@@ -38,7 +38,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RerunComparison:
     """A finished run and its repetition."""
 
     run: str  # the folder
@@ -70,7 +70,7 @@ def rerun(
     on_step: OnStep | None = None,
     on_image: Callable[[int, int], None] | None = None,
     warn: Callable[[str], None] | None = None,
-) -> Comparison:
+) -> RerunComparison:
     """Repeat a finished run in a temporary folder and compare the two, moment by moment.
 
     `data` and `weights` are the current paths of the data and of the first weights.
@@ -92,7 +92,7 @@ def rerun(
         own = [int(row.step) for row in new_steps if row.task == difference.task]
         difference = replace(difference, step=max(own, default=0))
     answer = in_words(difference, record, steps)
-    return Comparison(str(folder.path), answer, difference, _changed_versions(folder.record))
+    return RerunComparison(str(folder.path), answer, difference, _changed_versions(folder.record))
 
 
 def _changed_versions(record: RunRecord) -> dict[str, tuple[str, str | None]]:

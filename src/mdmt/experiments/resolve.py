@@ -13,18 +13,18 @@ from mdmt.data.fetch import fetch_weights
 from mdmt.data.sources import IMAGENET_RESNET18, locate
 from mdmt.errors import Mistake
 from mdmt.experiments.networks import backbone_for, image_size_for
-from mdmt.experiments.presets import HAS_BEST, USUAL, best, preset
-from mdmt.inputs.augment import check as check_augmentation
+from mdmt.experiments.presets import HAS_BEST, USUAL, best_settings, preset
+from mdmt.inputs.augment import check_augmentation
 from mdmt.learning.arguments import device_of, precision_of
 from mdmt.memory import POLICIES
 from mdmt.methods import METHODS
 from mdmt.methods.base import Method
-from mdmt.runs.config import CHECKS, RunConfig
+from mdmt.runs.config import FIELD_CHECKS, RunConfig
 from mdmt.runs.request import RunRequest, label_of, parse_variant
 from mdmt.system.own_code import is_own, load, source_sha256
 from mdmt.tasks import Stream
 
-LEARNING = {  # settings that every method has, with their types
+COMMON_TYPES = {  # settings that every method has, with their types
     "lr": float,
     "batch": int,
     "epochs": int,
@@ -98,7 +98,7 @@ def resolve(
         network_source=_network_source(network["name"]),
         seed=request.seed,
         threads=request.threads,
-        device=CHECKS["device"]("device", str(device)),
+        device=FIELD_CHECKS["device"]("device", str(device)),
         precision=precision_of(request.precision, device),
         keep_model=request.keep_model,
         label=label_of(name, own if chosen == USUAL else {**own, "preset": chosen}),
@@ -134,14 +134,14 @@ def _free_settings(request: RunRequest, variants: list[str]) -> dict[str, set[st
     free: dict[str, set[str]] = {}
     for variant in variants:
         name, own = parse_variant(variant)
-        keys = {*LEARNING, *argument_types(find_method(name))}
+        keys = {*COMMON_TYPES, *argument_types(find_method(name))}
         if name == HAS_BEST:
             keys.add("preset")
         available |= keys
         free[variant] = keys - set(own)
     for key in request.settings:
         if key == "preset" and key not in available:
-            best(request.benchmark, parse_variant(variants[0])[0])
+            best_settings(request.benchmark, parse_variant(variants[0])[0])
         if key not in available:
             raise Mistake(
                 f"setting {key!r} is unknown; these methods take {', '.join(sorted(available))}"
@@ -176,7 +176,7 @@ def argument_types(kind: type[Method]) -> dict[str, Any]:
 
 def convert_all(settings: dict[str, str], kind: type[Method], name: str) -> dict[str, Any]:
     """Convert the texts of settings to their types; an unknown setting is refused."""
-    types = {**LEARNING, **argument_types(kind)}
+    types = {**COMMON_TYPES, **argument_types(kind)}
     for key in settings:
         if key not in types:
             raise Mistake(f"setting {key!r} is unknown; {name} takes {', '.join(sorted(types))}")

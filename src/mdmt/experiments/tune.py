@@ -82,13 +82,13 @@ class Choice:
     fixed: Point
     space: Grids
     chosen: Point
-    tried: list[Trial]
+    tried: list[TriedPoint]
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
 
 
-class Trial(TypedDict):
+class TriedPoint(TypedDict):
     """A point, and the accuracy on its seeds if they finished."""
 
     settings: Point
@@ -129,7 +129,7 @@ def choose(
     return Choice(fixed, space, chosen, tried + [_trial(point, None) for point in failed])
 
 
-def _trial(settings: Point, row: Row | None) -> Trial:
+def _trial(settings: Point, row: Row | None) -> TriedPoint:
     if row is None:
         return {"settings": settings, "A_T": None, "seeds": []}
     return {"settings": settings, "A_T": row.metrics["A_T"], "seeds": row.seeds}

@@ -16,7 +16,7 @@ from torch import Tensor
 import mdmt.inputs.maps as maps
 from mdmt.errors import Mistake
 
-CHUNK = 2**22  # numbers checked at a time
+SCAN_CHUNK = 2**22  # numbers checked at a time
 NOT_NUMBERS = "{}: inputs are not numbers; pass an array, tensor, DataFrame or list of numbers"
 
 
@@ -76,7 +76,7 @@ def first_not_finite(inputs: Tensor | RowView) -> int | None:
     """The first example with a NaN or infinite value; inputs may be larger than memory."""
     if not inputs.dtype.is_floating_point:
         return None
-    rows = max(1, CHUNK // max(1, math.prod(inputs.shape[1:])))
+    rows = max(1, SCAN_CHUNK // max(1, math.prod(inputs.shape[1:])))
     for start in range(0, len(inputs), rows):
         piece = inputs[start : start + rows]
         if not bool(torch.isfinite(piece).all()):

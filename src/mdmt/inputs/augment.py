@@ -14,10 +14,10 @@ from mdmt.inputs.device import send
 
 Augmentation = Literal["none", "crop-flip"]
 AUGMENTATIONS = ("none", "crop-flip")
-MARGIN = 8  # an image is shifted by up to an eighth of its side
+SHIFT_DIVISOR = 8  # an image is shifted by up to an eighth of its side
 
 
-def check(name: str) -> Augmentation:
+def check_augmentation(name: str) -> Augmentation:
     """Refuse an unknown augmentation."""
     if name not in AUGMENTATIONS:
         raise Mistake(f"augment={name!r}: must be one of {', '.join(AUGMENTATIONS)}")
@@ -54,7 +54,7 @@ def augment(kind: Augmentation, inputs: Tensor, generator: np.random.Generator) 
 
 def _places(size: int, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
     """For each image, the rows (or columns) that a random crop reads, mirrored at the border."""
-    most = size // MARGIN
+    most = size // SHIFT_DIVISOR
     shifts = generator.integers(-most, most + 1, count)
     places = np.abs(np.arange(size)[None, :] + shifts[:, None])
     mirrored: NDArray[np.int64] = np.minimum(places, 2 * (size - 1) - places)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SHARE = 0.5  # the share of a device's free memory for examples; the network needs the rest
+EXAMPLES_SHARE = 0.5  # the share of a device's free memory for examples; the network needs the rest
 
 
 def send(x: Tensor, device: torch.device) -> Tensor:
@@ -35,7 +35,7 @@ def free_bytes(device: torch.device) -> int:
 
 def fits(size: int, device: torch.device) -> bool:
     """Whether `size` more bytes of examples may be kept on a device; always true for the CPU."""
-    return device.type == "cpu" or size <= SHARE * free_bytes(device)
+    return device.type == "cpu" or size <= EXAMPLES_SHARE * free_bytes(device)
 
 
 def gather(column: Tensor, index: Tensor, device: torch.device) -> Tensor:

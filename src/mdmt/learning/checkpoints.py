@@ -23,17 +23,17 @@ from mdmt.system.files import JsonObject
 from mdmt.system.state import StateFolder
 
 SECONDS = 60.0  # between two checkpoints, at least
-SHARE = 50  # a checkpoint may take at most a fiftieth of the time
+WAIT_FACTOR = 50  # a checkpoint may take at most a fiftieth of the time
 PREFIXED = ("model", "method", "optimiser")  # parts whose tensors share a file, each under its name
 LOGS = ("snapshots", "steps")  # files that figures need and learning does not
 Tensors = dict[str, Tensor]
-State = tuple[Tensors, Any]
+PartState = tuple[Tensors, Any]
 
 
 class Part(Protocol):
     """A part of a learner that has state to save."""
 
-    def state(self) -> State:
+    def state(self) -> PartState:
         """The state of the part, as tensors and as JSON."""
 
     def load_state(self, tensors: Tensors, rest: Any, /) -> None:
@@ -45,7 +45,7 @@ class Saveable(Protocol):
 
     last_checkpoint: str
 
-    def state(self) -> State:
+    def state(self) -> PartState:
         """The learner's own state: settings, position, random state."""
 
     def parts(self) -> Mapping[str, Part]:
@@ -71,7 +71,7 @@ def save(learner: Saveable, folder: str | Path, *, keep: bool = False) -> None:
     StateFolder(folder).write(_encoded(files), rest, keep=keep)
 
 
-def read(folder: str | Path, warn: Callable[[str], None] | None = None) -> dict[str, State]:
+def read(folder: str | Path, warn: Callable[[str], None] | None = None) -> dict[str, PartState]:
     """Read the state of each part; damage to files that learning can do without goes to `warn`."""
     files, rest = StateFolder(folder).read(safetensors.torch.load, warn=warn, optional=LOGS)
     return _unpack(files, rest)
@@ -85,7 +85,7 @@ def _encoded(files: Mapping[str, Tensors]) -> Iterator[tuple[str, bytes]]:
         yield name, safetensors.torch.save(copies)
 
 
-def _pack(states: Mapping[str, State]) -> tuple[dict[str, Tensors], JsonObject]:
+def _pack(states: Mapping[str, PartState]) -> tuple[dict[str, Tensors], JsonObject]:
     """Arrange the states as files of tensors and one JSON object: format 1 of saved folders."""
     own, settings = states["learner"]
     measured, record = states["recorder"]
@@ -114,7 +114,7 @@ def _pack(states: Mapping[str, State]) -> tuple[dict[str, Tensors], JsonObject]:
     return {name: tensors for name, tensors in files.items() if tensors}, rest
 
 
-def _unpack(files: Mapping[str, Tensors], rest: JsonObject) -> dict[str, State]:
+def _unpack(files: Mapping[str, Tensors], rest: JsonObject) -> dict[str, PartState]:
     tensors: dict[str, Tensors] = {part: {} for part in (*PREFIXED, "learner", "recorder")}
     for name, value in files["model"].items():
         part, _, key = name.partition(".")
@@ -161,7 +161,7 @@ class Checkpoints:
         if self.steps is not None:
             due = steps % self.steps == 0
         else:
-            wait = max(SECONDS, SHARE * self.cost) if self.seconds is None else self.seconds
+            wait = max(SECONDS, WAIT_FACTOR * self.cost) if self.seconds is None else self.seconds
             due = time.monotonic() - self.last >= wait
         if due:
             self.write(learner)

@@ -10,7 +10,7 @@ from torch import Tensor
 from mdmt.errors import Mistake
 from mdmt.inputs.device import send
 from mdmt.learning.reader import Reader
-from mdmt.network.model import Model, best
+from mdmt.network.model import Model, best_rows
 from mdmt.tasks import Task
 
 DRIFT_SAMPLE = 100  # test examples of each task whose features are followed
@@ -34,7 +34,7 @@ def accuracies(
             inputs = reader.inputs(task, "test", torch.arange(part.start, part.stop))
             scores = model.scores(model.features(inputs))
             for which, mask in enumerate(allowed):
-                right[which, part] = best(scores, mask) == labels[part]
+                right[which, part] = best_rows(scores, mask) == labels[part]
     given, free = (fraction(r, task.test.labels, per_class) for r in right.cpu())
     return given, free
 

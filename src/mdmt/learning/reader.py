@@ -16,7 +16,7 @@ from mdmt.learning.order import Order
 from mdmt.network.heads import Heads
 from mdmt.tasks import Batch, Pool, Task
 
-PIECE = 2**26  # bytes copied to a device at a time
+COPY_BYTES = 2**26  # bytes copied to a device at a time
 
 
 class Reader:
@@ -97,7 +97,7 @@ class Reader:
             copy = None
             if fits(whole.nbytes, self.device):
                 copy = torch.empty_like(whole, device=self.device)
-                rows = max(1, PIECE // max(1, whole[:1].nbytes))
+                rows = max(1, COPY_BYTES // max(1, whole[:1].nbytes))
                 for into, piece in zip(copy.split(rows), whole.split(rows), strict=True):
                     into.copy_(piece)
                     after_gathering(piece.nbytes)

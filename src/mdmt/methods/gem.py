@@ -12,7 +12,7 @@ from mdmt.methods.base import Method, setting
 from mdmt.tasks import Batch
 
 DAMPING = 1e-10  # added to the squared lengths of rows, which are 1
-PIECE = 2**13  # columns converted at once: their copies in double precision stay in the cache
+COLUMNS_AT_ONCE = 2**13  # their copies in double precision stay in the cache
 
 
 class GEM(Method):
@@ -51,7 +51,7 @@ def gram_matrix(rows: Tensor) -> Tensor:
     than everything else.
     """
     gram = rows.new_zeros(len(rows), len(rows), dtype=torch.float64)
-    for piece in rows.split(PIECE, dim=1):
+    for piece in rows.split(COLUMNS_AT_ONCE, dim=1):
         exact = piece.double()
         gram += exact @ exact.T
     return gram

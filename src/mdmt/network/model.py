@@ -297,7 +297,7 @@ def count_features(backbone: nn.Module, example: Tensor) -> int:
     return probe.shape[1]
 
 
-def best(scores: Tensor, allowed: Tensor) -> Tensor:
+def best_rows(scores: Tensor, allowed: Tensor) -> Tensor:
     """The row with the highest score among the allowed ones, for each sample."""
     return scores.masked_fill(~allowed, -math.inf).argmax(1)
 

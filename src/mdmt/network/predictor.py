@@ -14,7 +14,7 @@ from torch import Tensor
 from mdmt.errors import Mistake
 from mdmt.inputs.arrays import first_not_finite, read_inputs
 from mdmt.network.heads import Heads
-from mdmt.network.model import Model, best
+from mdmt.network.model import Model, best_rows
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Predictor:
             allowed = model.seen()
             if task is not None:
                 allowed = model.only(heads.tasks[heads.number(task)].rows)
-            return heads.classes(best(model.scores(features), allowed))
+            return heads.classes(best_rows(model.scores(features), allowed))
 
     def predict_proba(self, x: Any, task: str | None = None) -> NDArray[np.float32]:
         """The probability of each class for each input, a column for each of `classes(task)`.

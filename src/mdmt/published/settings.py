@@ -25,21 +25,21 @@ CUB = "split-cub"
 AWA = "split-awa"
 PUBLISHED = (MNIST, CIFAR, CUB, AWA)
 
-Row = dict[str, Cell]  # by benchmark
-Settings = dict[str, Any]  # values by the name of the setting
+SettingRow = dict[str, Cell]  # by benchmark
+SettingValues = dict[str, Any]  # values by the name of the setting
 
 
-def everywhere(source: str, value: Any) -> Row:
+def everywhere(source: str, value: Any) -> SettingRow:
     """The same value on every published benchmark."""
     return {benchmark: Cell(value, source) for benchmark in PUBLISHED}
 
 
-def by_benchmark(source: str, values: Mapping[str, object]) -> Row:
+def by_benchmark(source: str, values: Mapping[str, object]) -> SettingRow:
     """A value per published benchmark, all from one source."""
     return {benchmark: Cell(value, source) for benchmark, value in values.items()}
 
 
-def in_scripts_of(benchmarks: tuple[str, ...], values: Mapping[str, object]) -> Row:
+def in_scripts_of(benchmarks: tuple[str, ...], values: Mapping[str, object]) -> SettingRow:
     """A value per published benchmark: from a script on `benchmarks`, ours on the others."""
     return {
         benchmark: Cell(value, "script" if benchmark in benchmarks else "ours")
@@ -54,14 +54,14 @@ WINDOW = {MNIST: 10, CIFAR: 50, CUB: 50, AWA: 50}
 MEMORY = {MNIST: 25, CIFAR: 13, CUB: 5, AWA: 20}  # examples per class
 POLICY = {MNIST: "Ring", CIFAR: "Ring", CUB: "AtTaskEnd", AWA: "AtTaskEnd"}
 REFERENCE_BATCH = {MNIST: 256, CIFAR: 256, CUB: 128, AWA: 128}
-RESERVOIR: dict[str, Mapping[str, object]] = {
+RESERVOIR_SETTINGS: dict[str, Mapping[str, object]] = {
     "policy": dict.fromkeys(PUBLISHED, "Reservoir"),
     "memory": MEMORY,
     "reference_batch": REFERENCE_BATCH,
 }
 
 # A method is made without the settings that it does not have.
-COMMON: dict[str, Row] = {
+COMMON: dict[str, SettingRow] = {
     "batch": everywhere("script", 10),
     "epochs": everywhere("script", 1),
     "memory": by_benchmark("script", MEMORY),
@@ -69,7 +69,7 @@ COMMON: dict[str, Row] = {
     "reference_batch": by_benchmark("script", REFERENCE_BATCH),
     "lr": by_benchmark("ours", LR),
 }
-OWN: dict[str, dict[str, Row]] = {
+BY_METHOD: dict[str, dict[str, SettingRow]] = {
     "joint": {
         "lr": {
             MNIST: Cell(0.1, "ours"),
@@ -126,9 +126,9 @@ OWN: dict[str, dict[str, Row]] = {
         "reference_batch": in_scripts_of((MNIST, CIFAR), REFERENCE_BATCH),
     },
     "mega": {"lr": by_benchmark("script", LR)},
-    "der++": {key: by_benchmark("ours", values) for key, values in RESERVOIR.items()}
+    "der++": {key: by_benchmark("ours", values) for key, values in RESERVOIR_SETTINGS.items()}
     | {"alpha": everywhere("ours", 0.3), "beta": everywhere("ours", 1.0)},
-    "er-ace": {key: by_benchmark("ours", values) for key, values in RESERVOIR.items()},
+    "er-ace": {key: by_benchmark("ours", values) for key, values in RESERVOIR_SETTINGS.items()},
     "mdmt-r": {
         "lr": by_benchmark("published", LR),
         "task_margin": by_benchmark("published", {MNIST: 0.1, CIFAR: 0.1, CUB: 0.4, AWA: 0.2}),
@@ -138,26 +138,26 @@ OWN: dict[str, dict[str, Row]] = {
 }
 
 
-def cells(benchmark: str, method: str) -> dict[str, Cell]:
+def published_cells(benchmark: str, method: str) -> dict[str, Cell]:
     """The settings of a method on a published benchmark, each with its source.
 
-    >>> cells("split-cub", "mdmt-r")["task_margin"]
+    >>> published_cells("split-cub", "mdmt-r")["task_margin"]
     Cell(value=0.4, source='published')
     """
-    rows = {**COMMON, **OWN.get(method, {})}
+    rows = {**COMMON, **BY_METHOD.get(method, {})}
     return {key: row[benchmark] for key, row in rows.items()}
 
 
 # The rest of a published run, which no preset has to name: the streams of the paper, and the
 # arguments that the programs behind Table 1 left as the methods here have them by default.
-STREAMS: dict[str, Settings] = {
+STREAMS: dict[str, SettingValues] = {
     MNIST: {"tasks": 17, "heads": "shared"},
     CIFAR: {"tasks": 17, "heads": "per-task"},
     CUB: {"tasks": 17, "heads": "per-task"},
     AWA: {"tasks": 17, "heads": "per-task"},
 }
 CLASSES = {MNIST: 170, CIFAR: 85, CUB: 170, AWA: 85}  # of all tasks together
-DEFAULTS: dict[str, Settings] = {
+DEFAULTS: dict[str, SettingValues] = {
     "ewc": {"reading": "code", "samples": 200},
     "mas": {"reading": "code"},
     "rwalk": {"reading": "code", "damping": 0.001},
@@ -169,16 +169,16 @@ DEFAULTS: dict[str, Settings] = {
 # EWC, MAS and RWalk are missing: the strengths of their penalties were chosen for the form that
 # the programs give them, which is on another scale than the form in the papers. ER is missing: its
 # own paper draws as many old examples as new ones, and Table 1 was measured with 256 old ones.
-IN_READING_PAPER: dict[str, Settings] = {
+IN_READING_PAPER: dict[str, SettingValues] = {
     "mega": {"reading": "paper"},
     "mdmt-r": {"reading": "paper", "competitors": "seen", "distance": "mse"},
 }
-LEARNING = ("lr", "batch", "epochs")  # settings of the learner, not arguments of the method
+LEARNER_SETTINGS = ("lr", "batch", "epochs")  # settings of the learner, not arguments of the method
 REHEARSAL = ("a-gem", "er", "mega", "mdmt-r")  # the methods of Table 1 with a reference batch
 UNRECORDED = {(CIFAR, "mer")}  # rows of Table 1 whose settings are not recorded anywhere
 
 
-def behind_table_1(benchmark: str, method: str, reading: str | None = None) -> Settings:
+def behind_table_1(benchmark: str, method: str, reading: str | None = None) -> SettingValues:
     """The fields of a configuration that has the settings behind a row of Table 1.
 
     The learning rates of GEM and ER are not recorded anywhere; theirs are ours.
@@ -186,10 +186,10 @@ def behind_table_1(benchmark: str, method: str, reading: str | None = None) -> S
     >>> behind_table_1("split-cifar", "mdmt-r", "paper")["arguments"]["distance"]
     'mse'
     """
-    values = {key: cell.value for key, cell in cells(benchmark, method).items()}
+    values = {key: cell.value for key, cell in published_cells(benchmark, method).items()}
     policy = values.pop("policy")
     per_class = values.pop("memory")
-    learning = {key: values.pop(key) for key in LEARNING}
+    learning = {key: values.pop(key) for key in LEARNER_SETTINGS}
     if method not in REHEARSAL:
         del values["reference_batch"]
     memory = {"policy": policy, "per_class": per_class}

@@ -12,7 +12,7 @@ import numpy as np
 from mdmt.report.study import Array
 
 MARGIN = 0.05  # of the range, left free on each side of the data
-STEPS = (1.0, 2.0, 2.5, 5.0)
+TICK_STEPS = (1.0, 2.0, 2.5, 5.0)
 MOST_TICKS = 9
 MINUS = "\N{MINUS SIGN}"  # as wide as a digit, unlike a hyphen
 PLAIN = (1e-5, 1e9)  # numbers outside this range are written with a power of ten
@@ -90,7 +90,7 @@ def linear_ticks(low: float, high: float, most: int, *, integers: bool = False) 
     power = math.floor(math.log10((high - low) / most))
     if integers:
         power = max(0, power)
-    for exponent, factor in itertools.product((power, power + 1), STEPS):
+    for exponent, factor in itertools.product((power, power + 1), TICK_STEPS):
         step = factor * 10.0**exponent
         if integers and step % 1:
             continue

@@ -139,7 +139,7 @@ def accuracy_loss(a: Array) -> Array:
     return np.asarray(np.fmax.reduce(a[:-1, :-1], axis=0) - a[-1, :-1], dtype=float)
 
 
-def forgetting(study: Study) -> Chart | None:
+def forgetting_chart(study: Study) -> Chart | None:
     """How much accuracy each task lost; None if there is only one task."""
     if study.tasks == 1:
         return None
@@ -165,7 +165,7 @@ def mean_drift(d: Array) -> Array:
     return np.array([d[i, :i].mean() for i in range(1, len(d))])
 
 
-def drift(study: Study) -> Chart | None:
+def drift_chart(study: Study) -> Chart | None:
     """How far the features of earlier tasks have moved; None if there is only one task."""
     if study.tasks == 1:
         return None
@@ -224,5 +224,5 @@ def _cost(
 
 
 CHARTS: tuple[Callable[[Study], Chart | None], ...] = (
-    trend, forgetting, learning_speed, drift, cost_in_seconds, cost_in_memory,
+    trend, forgetting_chart, learning_speed, drift_chart, cost_in_seconds, cost_in_memory,
 )  # fmt: skip

@@ -18,7 +18,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarForm
 from mdmt.report.charts import Chart, Series
 from mdmt.report.figures import Clouds, Matrices, group_names
 from mdmt.report.study import Array
-from mdmt.report.style import GRID, INK, TASK_MARKERS, TASKS, Style
+from mdmt.report.style import GRID, INK, TASK_COLOURS, TASK_MARKERS, Style
 from mdmt.words import fold
 
 RC: Any = {
@@ -44,15 +44,15 @@ RC: Any = {
 }
 
 
-LONGEST = 40  # letters of a label; a longer one puts the legend below the chart
-PANEL_WIDTH = 32  # letters
+LEGEND_LETTERS = 40  # a longer label puts the legend below the chart
+PANEL_LETTERS = 32  # in a line of a panel's title
 
 
-def draw(chart: Chart, styles: dict[str, Style]) -> Figure:
+def draw_chart(chart: Chart, styles: dict[str, Style]) -> Figure:
     """A chart of lines or points with its title and legend."""
     with mpl.rc_context(RC):
         labels = [plain(series.label) for series in chart.series]
-        beside = max(map(len, labels), default=0) <= LONGEST
+        beside = max(map(len, labels), default=0) <= LEGEND_LETTERS
         height = 4.2 if beside else 4.2 + 0.22 * len(labels)
         figure = Figure(figsize=(7.6, height), layout="constrained")
         axes = figure.subplots()
@@ -122,7 +122,7 @@ def _cloud(axes: Axes, groups: dict[str, Array], names: list[str]) -> None:
             points[:, 1],
             s=9,
             marker=TASK_MARKERS[number % 3],
-            color=TASKS[number % 3],
+            color=TASK_COLOURS[number % 3],
             alpha=0.8,
             linewidths=0,
         )
@@ -139,7 +139,7 @@ def scatters(title: str, clouds: Clouds) -> Figure:
         for axes, groups in zip(panels, clouds.values(), strict=True):
             _cloud(axes, groups, names)
         handles = [
-            Line2D([], [], color=TASKS[i % 3], marker=TASK_MARKERS[i % 3], linestyle="none")
+            Line2D([], [], color=TASK_COLOURS[i % 3], marker=TASK_MARKERS[i % 3], linestyle="none")
             for i in range(len(names))
         ]
         figure.legend(handles, names, loc="outside lower center", ncols=max(1, len(names)))
@@ -177,7 +177,7 @@ def _panels(title: str, labels: list[str], extra: float) -> tuple[Figure, list[A
     for axes in grid[len(labels) :]:
         axes.remove()
     for axes, label in zip(grid, labels, strict=False):
-        axes.set_title("\n".join(fold(plain(label), PANEL_WIDTH)), fontsize=9)
+        axes.set_title("\n".join(fold(plain(label), PANEL_LETTERS)), fontsize=9)
     return figure, grid[: len(labels)]
 
 

@@ -20,7 +20,7 @@ from mdmt.report.text import as_csv, as_latex
 from mdmt.runs.rows import Row, reference, with_differences
 from mdmt.system.files import write_file
 
-CLOUDS = {
+CLOUD_FILE_TITLES = {
     "fig5": "Features at the end (Fig. 5)",
     "fig6": "Features of task 1 along learning (Fig. 6)",
 }
@@ -64,9 +64,9 @@ def write_figure(figures: Figures, name: str, look: dict[str, Style], folder: Pa
 
 def _figure(figures: Figures, name: str, look: dict[str, Style]) -> Figure:
     if name in figures.charts:
-        return drawing.draw(figures.charts[name], look)
+        return drawing.draw_chart(figures.charts[name], look)
     if name in figures.clouds:
-        return drawing.scatters(CLOUDS[name], figures.clouds[name])
+        return drawing.scatters(CLOUD_FILE_TITLES[name], figures.clouds[name])
     if name == "fig3b":
         shared = figures.study.heads == "shared"
         centres = "class means, one shared head" if shared else "class weights"

@@ -16,7 +16,7 @@ TSNE = "perplexity 30, pca, seed 0"  # part of the names in the cache: change bo
 MAX_CLASSES = 10  # per task in Fig. 3b
 
 
-def unit(vectors: Array) -> Array:
+def unit_vectors(vectors: Array) -> Array:
     """Scale vectors to length 1; zero vectors stay zero."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0), dtype=float)
@@ -33,8 +33,9 @@ def angles_to_own_centre(snapshots: Snapshots, after: int) -> Array:
         return np.array([])
     # In a shared head the classes of task 1 have the first rows; the last column is the bias.
     rows = np.flatnonzero(snapshots[HEAD_OF_CLASS] == 0)[: len(head)]
-    centres = unit(head[:, :-1].astype(float))[np.searchsorted(rows, snapshots[labels_name(0)])]
-    return degrees((unit(vectors) * centres).sum(axis=1))
+    which = np.searchsorted(rows, snapshots[labels_name(0)])
+    centres = unit_vectors(head[:, :-1].astype(float))[which]
+    return degrees((unit_vectors(vectors) * centres).sum(axis=1))
 
 
 def angles(study: Study) -> Chart | None:
@@ -93,7 +94,7 @@ def class_centres(run: Run) -> tuple[list[str], Array] | None:
 
 def centre_angles(centres: Array) -> Array:
     """The angle between each pair of centres, in degrees."""
-    return degrees(unit(centres) @ unit(centres).T)
+    return degrees(unit_vectors(centres) @ unit_vectors(centres).T)
 
 
 def first_run(entry: Entry) -> Run:

@@ -17,7 +17,7 @@ Clouds = dict[str, dict[str, Array]]  # method -> group -> points
 
 
 @dataclass(frozen=True)
-class Matrix:
+class MeanMatrix:
     """A square matrix of one method: mean and population standard deviation over seeds."""
 
     names: list[str]  # of rows and columns alike
@@ -26,7 +26,7 @@ class Matrix:
     seeds: int = 1
 
 
-Matrices = dict[str, Matrix]  # by method
+Matrices = dict[str, MeanMatrix]  # by method
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Figures:
             if centres is not None:
                 names, vectors = centres
                 angles = features.centre_angles(vectors)
-                matrices[entry.label] = Matrix(names, angles, np.zeros_like(angles))
+                matrices[entry.label] = MeanMatrix(names, angles, np.zeros_like(angles))
         return matrices
 
     def _task_matrices(self, values: Callable[[Run], Array]) -> Matrices:
@@ -69,7 +69,7 @@ class Figures:
         for entry in self.study.entries:
             seeds = np.array([values(run) for run in entry.runs])
             mean = seeds.mean(axis=0)
-            matrices[entry.label] = Matrix(names, mean, seeds.std(axis=0), len(seeds))
+            matrices[entry.label] = MeanMatrix(names, mean, seeds.std(axis=0), len(seeds))
         return matrices
 
 

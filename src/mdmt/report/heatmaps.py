@@ -9,19 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from mdmt.metrics import A_T
-from mdmt.report.figures import Figures, Matrices, Matrix
+from mdmt.report.figures import Figures, Matrices, MeanMatrix
 from mdmt.report.study import Study
 from mdmt.report.text import format_difference
 from mdmt.runs.rows import Row, Spread, differences
 from mdmt.words import count
 
-MAX_TASKS = 40  # of a map; longer streams are sampled
+MAX_SHOWN_TASKS = 40  # of a map; longer streams are sampled
 MAX_NUMBERED_TASKS = 10  # a larger map has no numbers in its cells
 MAX_NUMBERED_CLASSES = 12
 
 
 @dataclass(frozen=True)
-class Cell:
+class MapCell:
     """A value of a map: its text, its shade, and the text of its tooltip."""
 
     text: str
@@ -29,7 +29,7 @@ class Cell:
     exact: str
 
 
-MapRow = tuple[str, list[Cell | None]]  # its name and its cells; None leaves one empty
+MapRow = tuple[str, list[MapCell | None]]  # its name and its cells; None leaves one empty
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ class Heatmap:
 
 def task_sample(tasks: int) -> list[int]:
     """The tasks that a map shows, counted from 0: evenly spaced from first to last."""
-    return sorted({round(k) for k in np.linspace(0, tasks - 1, min(tasks, MAX_TASKS))})
+    return sorted({round(k) for k in np.linspace(0, tasks - 1, min(tasks, MAX_SHOWN_TASKS))})
 
 
-def accuracies(figures: Figures) -> list[Heatmap]:
+def accuracy_maps(figures: Figures) -> list[Heatmap]:
     """The accuracy matrices, as in the paper's appendix."""
     sentence = "accuracy on task {column} after task {row} (%)"
     return _task_maps(figures.accuracies, lambda value: f"{value:.1f}", 100.0, sentence)
 
 
-def drifts(figures: Figures) -> list[Heatmap]:
+def drift_maps(figures: Figures) -> list[Heatmap]:
     """How far each task's features have moved after each task; one scale for all methods."""
     largest = max((float(np.nanmax(one.mean)) for one in figures.drifts.values()), default=0.0)
     sentence = "drift of task {column} after task {row}"
@@ -83,34 +83,34 @@ def _task_maps(
 
 
 def _task_cell(
-    matrix: Matrix, i: int, j: int, text: Callable[[float], str], largest: float
-) -> Cell | None:
+    matrix: MeanMatrix, i: int, j: int, text: Callable[[float], str], largest: float
+) -> MapCell | None:
     value = matrix.mean[i, j]
     if not np.isfinite(value):
         return None
     spread = f" ± {text(matrix.std[i, j])}" if matrix.seeds > 1 else ""
-    return Cell(text(value), _percent(value / largest), text(value) + spread)
+    return MapCell(text(value), _percent(value / largest), text(value) + spread)
 
 
 def _percent(value: float) -> int:
     return round(100 * min(1.0, max(0.0, value)))
 
 
-def centres(figures: Figures) -> list[Heatmap]:
+def centre_maps(figures: Figures) -> list[Heatmap]:
     """Fig. 3b: angles between class centres; one scale for all methods."""
     matrices = figures.centres
     largest = max((float(one.mean.max()) for one in matrices.values()), default=0.0) or 1.0
     return [_centre_map(label, matrix, largest) for label, matrix in matrices.items()]
 
 
-def _centre_map(label: str, matrix: Matrix, largest: float) -> Heatmap:
+def _centre_map(label: str, matrix: MeanMatrix, largest: float) -> Heatmap:
     """Each pair of classes once; 9.2 is the second class of task 9."""
     short = [name.removeprefix("task ").replace(", class ", ".") for name in matrix.names]
     rows: list[MapRow] = []
     for i, (name, line) in enumerate(zip(short, matrix.mean, strict=True)):
-        cells: list[Cell | None] = [None] * len(short)
+        cells: list[MapCell | None] = [None] * len(short)
         for j, angle in enumerate(line[: i + 1]):
-            cells[j] = Cell(f"{angle:.0f}", _percent(angle / largest), f"{angle:.1f}°")
+            cells[j] = MapCell(f"{angle:.0f}", _percent(angle / largest), f"{angle:.1f}°")
         rows.append((name, cells))
     tasks = np.array([name.split(".")[0] for name in short])
     same_task = tasks[:, None] == tasks
@@ -152,8 +152,8 @@ def _gap(row: Row, other: Row) -> Spread | None:
     return None if row is other else differences(row, other).metrics[A_T.name]
 
 
-def _gap_cell(gap: Spread | None, largest: float) -> Cell | None:
+def _gap_cell(gap: Spread | None, largest: float) -> MapCell | None:
     if gap is None:
         return None
     exact = f"{format_difference(A_T, gap)}, {count('seed', len(gap['runs']))}"
-    return Cell(f"{100 * gap['mean']:+.1f}", round(100 * gap["mean"] / largest), exact)
+    return MapCell(f"{100 * gap['mean']:+.1f}", round(100 * gap["mean"] / largest), exact)

@@ -20,14 +20,14 @@ from mdmt.report.figures import Clouds, Figures, group_names
 from mdmt.report.heatmaps import Heatmap
 from mdmt.report.sections import MethodDetails, Table
 from mdmt.report.study import Study, UnusableRun, running_studies
-from mdmt.report.style import TASKS, VARIABLES, Style, styles
+from mdmt.report.style import CSS_VARIABLES, TASK_COLOURS, Style, styles
 from mdmt.report.verdict import Verdict, verdict
 from mdmt.words import count, printable
 
 # A legend with longer labels or more methods than this stands beside its chart, not above it.
 LONGEST_LABEL = 22
 MOST_METHODS = 8
-CLOUDS = {"fig5": "Features at the end (Fig. 5)", "fig6": "What became of task 1 (Fig. 6)"}
+CLOUD_TITLES = {"fig5": "Features at the end (Fig. 5)", "fig6": "What became of task 1 (Fig. 6)"}
 
 
 @dataclass(frozen=True)
@@ -148,14 +148,14 @@ def _study_view(figures: Figures, look: dict[str, Style]) -> StudyView:
         verdict=verdict(study),
         method_of={entry.label: entry.method for entry in study.entries},
         swatches=_swatches(study, look),
-        table=sections.table(study),
-        differences=sections.differences(study),
+        table=sections.main_table(study),
+        differences=sections.difference_table(study),
         pairs=heatmaps.pairs(study),
         charts=[_chart_view(chart, prefix, look) for chart in figures.charts.values()],
         clouds={name: _cloud_view(name, clouds, prefix) for name, clouds in figures.clouds.items()},
-        matrices=heatmaps.accuracies(figures),
-        drifts=heatmaps.drifts(figures),
-        centres=heatmaps.centres(figures),
+        matrices=heatmaps.accuracy_maps(figures),
+        drifts=heatmaps.drift_maps(figures),
+        centres=heatmaps.centre_maps(figures),
         methods=sections.methods(study),
         sample_note=sections.sample_note(study),
         snapshot_numbers=sections.snapshot_numbers(study),
@@ -176,7 +176,7 @@ def _chart_view(chart: Chart, prefix: str, look: dict[str, Style]) -> ChartView:
         title=chart.title,
         summary=chart.summary(),
         note=chart.note,
-        svg=Markup(svg.draw(chart, look, name)),
+        svg=Markup(svg.chart_svg(chart, look, name)),
         labels=labels,
         long=len(labels) > MOST_METHODS or max(map(len, labels)) > LONGEST_LABEL,
         columns=columns,
@@ -188,12 +188,14 @@ def _cloud_view(name: str, clouds: Clouds, prefix: str) -> CloudView:
     names = group_names(clouds)
     panels = []
     for number, (label, groups) in enumerate(clouds.items()):
-        title = f"{CLOUDS[name]}, {label}"
+        title = f"{CLOUD_TITLES[name]}, {label}"
         sizes = [f"{len(points)} examples of {group}" for group, points in groups.items()]
         drawing = svg.cloud(groups, names, f"{prefix}-{name}-{number}", title, ", ".join(sizes))
         panels.append((label, Markup(drawing)))
-    legend = [(group, VARIABLES[TASKS[k % len(TASKS)]]) for k, group in enumerate(names)]
-    return CloudView(CLOUDS[name], legend, panels)
+    legend = [
+        (group, CSS_VARIABLES[TASK_COLOURS[k % len(TASK_COLOURS)]]) for k, group in enumerate(names)
+    ]
+    return CloudView(CLOUD_TITLES[name], legend, panels)
 
 
 def _running_view(study: Study, number: int, look: dict[str, Style]) -> RunningView:

@@ -20,7 +20,7 @@ from mdmt.runs.config import NOT_HASHED, RunConfig
 from mdmt.runs.folder import RunFolder
 from mdmt.runs.record import RunRecord
 from mdmt.runs.rows import mean_std
-from mdmt.words import count, moment, printable, size
+from mdmt.words import bytes_text, count, moment, printable
 
 NESTED = ("arguments", "backbone", "memory")  # keys of a config that hold several settings
 ROOMY = 76  # columns of a screen with room for tasks and date
@@ -143,7 +143,7 @@ def list_runs(runs: list[RunSummary], out: str) -> None:
         if any(run["held_out"] for _, run in members):
             console.print(Text("* on the held-out tasks"))
         console.print()
-    total = size(sum(run["bytes"] for run in runs))
+    total = bytes_text(sum(run["bytes"] for run in runs))
     console.print(Text(f"{count('run', len(runs))}, {total}, in {out}"))
 
 
@@ -163,7 +163,7 @@ def _run_line(name: str, run: RunSummary) -> list[str]:
         run["state"],
         "-" if run["A_T"] is None else A_T.text(run["A_T"]),
         "-" if run["seconds"] is None else f"{run['seconds']:.1f}",
-        size(run["bytes"]),
+        bytes_text(run["bytes"]),
         "-" if run["tasks"] is None else str(run["tasks"]),
         "-" if at is None else moment(datetime.fromisoformat(at)),
     ]
@@ -193,14 +193,14 @@ def show_run(about: RunSummary, config: RunConfig, record: RunRecord | None) -> 
         for part in _measurements(config, record, console.width):
             console.print(part)
         stored = record.stored_bytes
-        memory = f"memory {size(stored)}" if stored else "no memory"
+        memory = f"memory {bytes_text(stored)}" if stored else "no memory"
         by = f" by {record.ranks} ranks" if record.ranks > 1 else ""
         cost = [
             count("step", record.steps),
             f"{record.seconds:.1f} s of learning{by}",
             memory,
         ]
-        console.print(Text(", ".join([*cost, f"{size(about['bytes'])} on disk"])))
+        console.print(Text(", ".join([*cost, f"{bytes_text(about['bytes'])} on disk"])))
         if record.versions:
             versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
             console.print(Text(f"versions: {versions}"))

@@ -22,7 +22,7 @@ from mdmt.runs.config import RunConfig
 from mdmt.runs.ranking import ranking
 from mdmt.runs.request import RunRequest
 from mdmt.runs.rows import Row, Spread
-from mdmt.words import size
+from mdmt.words import bytes_text
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def sample_note(study: Study) -> str:
     return f" Of the {study.tasks} tasks {number} are shown, evenly spaced."
 
 
-def table(study: Study) -> Table:
+def main_table(study: Study) -> Table:
     """Table 1 of these runs."""
     published = published_metrics(study.rows)
     leaders = {metric: ranking(study.rows, metric).leaders for metric in metrics.METRICS}
@@ -168,7 +168,7 @@ def table(study: Study) -> Table:
             if metric in published:
                 cells += _published_cells(metric, row)
         cells.append(_cell(f"{row.seconds['mean']:.1f}", row.seconds["mean"]))
-        cells.append(_cell(size(row.memory_bytes), row.memory_bytes))
+        cells.append(_cell(bytes_text(row.memory_bytes), row.memory_bytes))
         cells.append(_cell(str(len(row.seeds)), len(row.seeds)))
         rows.append(TableRow(row.label, cells))
     columns += ["seconds", "memory", "seeds"]
@@ -196,7 +196,7 @@ def _cell(text: str, value: float | None, best: bool = False) -> TableCell:
     return TableCell(text, "" if value is None else repr(float(value)), best)
 
 
-def differences(study: Study) -> Table | None:
+def difference_table(study: Study) -> Table | None:
     """Each method minus the reference method; None if there is only one method."""
     other = comparison.reference(study.rows)
     rows = []

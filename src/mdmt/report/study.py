@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from mdmt.errors import Mistake
 from mdmt.metrics import BETA
 from mdmt.runs.config import RunConfig
-from mdmt.runs.folder import CONFIG, RunFolder, State
-from mdmt.runs.paper import METHODS, NEWER
+from mdmt.runs.folder import CONFIG, RunFolder, RunState
+from mdmt.runs.paper import NEWER, PAPER_METHODS
 from mdmt.runs.record import RunRecord
 from mdmt.runs.rows import Row, row_of
 from mdmt.runs.snapshots import Snapshots
@@ -223,7 +223,7 @@ def _run_so_far(folder: RunFolder) -> Run | None:
     return Run(folder.path, config, record.padded(tasks))
 
 
-def _reason(folder: RunFolder, state: State, tasks: int | None) -> str:
+def _reason(folder: RunFolder, state: RunState, tasks: int | None) -> str:
     """Why a run has no result to show."""
     if state.kind in ("damaged", "foreign") or not (folder.has(CONFIG) or state.kind == "failed"):
         return state.reason
@@ -277,6 +277,6 @@ def _study(entries: dict[tuple[str, str], dict[int, Run]]) -> Study:
 
 def _order(entry: Entry) -> tuple[int, str]:
     """The sort key of an entry: the paper's methods in its order, newer ones, then all others."""
-    methods = METHODS + NEWER
+    methods = PAPER_METHODS + NEWER
     number = methods.index(entry.method) if entry.method in methods else len(methods)
     return number, entry.label

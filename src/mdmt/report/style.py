@@ -22,7 +22,8 @@ SKY = "#2d93cf"
 AMBER = "#b98000"
 GREY = "#5b6570"
 COLOURS = (BLUE, RED, GREEN, PINK, SKY, AMBER, GREY)
-TASKS = ("#5b3fa8", "#1d9a8a", "#a8324e")  # first, middle, last task: not the colours of methods
+# Of the first, middle and last task: not the colours of methods.
+TASK_COLOURS = ("#5b3fa8", "#1d9a8a", "#a8324e")
 TASK_MARKERS = ("o", "^", "s")
 MARKERS = "o*xv^<>sDdphH8PX"  # as matplotlib names them
 
@@ -54,11 +55,11 @@ class Style:
         return f"look-{COLOURS.index(self.colour)}-{line}-{MARKERS.index(self.marker)}"
 
 
-VARIABLES = {
+CSS_VARIABLES = {
     **{colour: f"var(--c{i})" for i, colour in enumerate(COLOURS)},
-    **{colour: f"var(--t{i})" for i, colour in enumerate(TASKS)},
+    **{colour: f"var(--t{i})" for i, colour in enumerate(TASK_COLOURS)},
 }
-METHODS = {  # a method that is missing here gets one of OTHERS
+METHOD_STYLES = {  # a method that is missing here gets one of OTHERS
     "joint": Style(GREY, ":", "*"),
     "van": Style(GREY, "--", "x"),
     "ewc": Style(BLUE, "--", "v"),
@@ -87,8 +88,8 @@ def styles(studies: list[Study]) -> dict[str, Style]:
     for study in studies:
         methods: set[str] = set()
         for entry in study.entries:
-            if entry.method in METHODS and entry.method not in methods:
-                own[entry.label] = METHODS[entry.method]
+            if entry.method in METHOD_STYLES and entry.method not in methods:
+                own[entry.label] = METHOD_STYLES[entry.method]
                 methods.add(entry.method)
             else:
                 others[entry.label] = None

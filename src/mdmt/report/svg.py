@@ -15,7 +15,7 @@ import numpy as np
 from mdmt.report.axes import MOST_TICKS, Axis, padded_range
 from mdmt.report.charts import Chart, Series
 from mdmt.report.study import Array
-from mdmt.report.style import TASK_MARKERS, TASKS, VARIABLES, LineStyle, Style
+from mdmt.report.style import CSS_VARIABLES, TASK_COLOURS, TASK_MARKERS, LineStyle, Style
 
 WIDTH, HEIGHT = 374, 245  # of a chart; its text is 10 high
 TOP, RIGHT, BOTTOM = 5, 371, 208  # edges of the plot area
@@ -28,7 +28,7 @@ TITLE_GAP = 9  # between tick labels and the title beside them
 TITLE_HEIGHT = 10
 
 DASHES: dict[LineStyle, str] = {"-": "", "--": "6.3 2.7", "-.": "10.9 2.7 1.7 2.7", ":": "1.7 2.8"}
-SHAPES = {  # markers around 0 0, some 5.5 wide
+GLYPHS = {  # markers around 0 0, some 5.5 wide
     "o": "M-2.75 0a2.75 2.75 0 1 0 5.5 0a2.75 2.75 0 1 0-5.5 0z",
     "*": "M0-2.75-.62-.85H-2.62L-1 .32-1.62 2.22 0 1.05 1.62 2.22 1 .32 2.62-.85H.62z",
     "x": "M-2.75 2.75 2.75-2.75M-2.75-2.75 2.75 2.75",
@@ -55,10 +55,10 @@ def definitions(styles: Iterable[Style]) -> str:
     A style named `x` has its marker's shape as #x, the marker as #x-m and the swatch as #x-s.
     """
     parts = [_define(style) for style in dict.fromkeys(styles)]
-    for number, (shape, colour) in enumerate(zip(TASK_MARKERS, TASKS, strict=True)):
-        look = f"fill:{VARIABLES[colour]};fill-opacity:.8"
+    for number, (shape, colour) in enumerate(zip(TASK_MARKERS, TASK_COLOURS, strict=True)):
+        look = f"fill:{CSS_VARIABLES[colour]};fill-opacity:.8"
         parts += [
-            f'<path id="task-{number}" d="{SHAPES[shape]}" transform="scale(.55)" style="{look}"/>',
+            f'<path id="task-{number}" d="{GLYPHS[shape]}" transform="scale(.55)" style="{look}"/>',
             _marker(f"task-{number}-m", f'<use href="#task-{number}"/>'),
         ]
     return "\n".join(parts)
@@ -66,10 +66,10 @@ def definitions(styles: Iterable[Style]) -> str:
 
 def _define(style: Style) -> str:
     name = style.name
-    colour = f'style="color:{VARIABLES[style.colour]}"'
+    colour = f'style="color:{CSS_VARIABLES[style.colour]}"'
     middle = SWATCH_HEIGHT // 2
     return (
-        f'<path id="{name}" d="{SHAPES[style.marker]}" fill="currentColor" stroke="currentColor"'
+        f'<path id="{name}" d="{GLYPHS[style.marker]}" fill="currentColor" stroke="currentColor"'
         f' stroke-width="{style.outline}"/>'
         + _marker(f"{name}-m", f'<use href="#{name}" {colour}/>')
         + f'<symbol id="{name}-s" viewBox="0 0 {SWATCH_WIDTH} {SWATCH_HEIGHT}"><g {colour}>'
@@ -92,7 +92,7 @@ def swatch(style: Style) -> str:
     return f'<svg aria-hidden="true"><use href="#{style.name}-s"/></svg>'
 
 
-def draw(chart: Chart, styles: dict[str, Style], name: str) -> str:
+def chart_svg(chart: Chart, styles: dict[str, Style], name: str) -> str:
     """A chart of lines or points; `name` makes its identifiers unique in the page."""
     finite = [_finite(series) for series in chart.series]
     x, y = _axes(chart, finite)
@@ -173,7 +173,7 @@ def _spread(number: int, series: Series, x: Axis, y: Axis, style: Style, chart: 
     low = y.positions(series.low)
     high = y.positions(series.high)
     about = f'data-spread="{number}"'
-    colour = VARIABLES[style.colour]
+    colour = CSS_VARIABLES[style.colour]
     if chart.points or len(places) == 1:
         bars = "".join(
             f"M{_number(place)} {_number(bottom)}V{_number(top)}"
@@ -190,7 +190,7 @@ def _spread(number: int, series: Series, x: Axis, y: Axis, style: Style, chart: 
 def _marks(number: int, series: Series, x: Axis, y: Axis, style: Style, chart: Chart) -> str:
     """A line with a marker at each value, or the markers alone."""
     places = (x.positions(series.x), y.positions(series.y))
-    colour = f"color:{VARIABLES[style.colour]}"
+    colour = f"color:{CSS_VARIABLES[style.colour]}"
     line = 'class="cloud"' if chart.points else f'class="line"{_dashes(style)}'
     return _marked(number, *places, style.name, line, colour)
 
@@ -217,7 +217,9 @@ def cloud(groups: dict[str, Array], names: list[str], name: str, title: str, abo
     for group, own in groups.items():
         number = names.index(group)
         places = (x.positions(own[:, 0]), y.positions(own[:, 1]))
-        parts.append(_marked(number, *places, f"task-{number % len(TASKS)}", 'class="cloud"'))
+        parts.append(
+            _marked(number, *places, f"task-{number % len(TASK_COLOURS)}", 'class="cloud"')
+        )
     return _picture(PANEL_WIDTH, PANEL_HEIGHT, name, title, about, parts)
 
 

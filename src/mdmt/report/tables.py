@@ -12,11 +12,11 @@ from rich.text import Text
 
 import mdmt.metrics as metrics
 from mdmt.metrics import Metric
-from mdmt.report.text import BOLD, NOTE_MARK, Block, Grid, Strong, format_metric
+from mdmt.report.text import BOLD, NOTE_MARK, Grid, Strong, TableBlock, format_metric
 from mdmt.runs.paper import NEWER
 from mdmt.runs.ranking import ranking
-from mdmt.runs.rows import Cells, Row
-from mdmt.words import count, shared_settings, size
+from mdmt.runs.rows import MetricSpreads, Row
+from mdmt.words import bytes_text, count, shared_settings
 
 NOTEBOOK = "* not in the paper's Table 1: from the public notebooks behind it"
 
@@ -27,7 +27,7 @@ def reduction(reduced: Mapping[str, object], *, own_data: bool = False) -> str:
     return f"{what}: " + ", ".join(f"{key} {value}" for key, value in reduced.items())
 
 
-def setup(rows: list[Row]) -> str:
+def setup_line(rows: list[Row]) -> str:
     """How the user's own data were learned: settings of all rows, and the memory's contents."""
     parts = dict.fromkeys(itertools.chain.from_iterable(row.setup for row in rows))
     shared = [part for part in parts if all(part in row.setup for row in rows)]
@@ -47,7 +47,7 @@ def chance_line(rows: list[Row]) -> str | None:
     return f"{line}; try more epochs (--set epochs=N), another rate (--set lr=X){more}"
 
 
-def metrics_table(cells: Cells) -> Table:
+def metrics_table(cells: MetricSpreads) -> Table:
     """The metrics of one method with their formulas."""
     table = Table("metric", "value", "formula", box=None, header_style="bold")
     for metric in metrics.METRICS:
@@ -107,7 +107,7 @@ def main_grid(rows: list[Row]) -> Grid:
                 cells.append(published_text(metric, row))
         seconds = row.seconds["mean"]
         time = f"{seconds:.1f}" if seconds < 100 else f"{seconds:.0f}"
-        lines.append([*cells, time, size(row.memory_bytes)])
+        lines.append([*cells, time, bytes_text(row.memory_bytes)])
     return Grid([*columns, "seconds", "memory"], lines)
 
 
@@ -133,7 +133,7 @@ def captions(rows: list[Row]) -> list[str]:
     for row in rows:
         reduced |= row.reduced or {}
     if rows[0].setup:
-        lines.append(setup(rows))
+        lines.append(setup_line(rows))
     if reduced:
         lines.append(reduction(reduced, own_data=bool(rows[0].setup)))
     for row in rows:
@@ -142,7 +142,7 @@ def captions(rows: list[Row]) -> list[str]:
     return lines
 
 
-def blocks(rows: list[Row]) -> list[Block]:
+def blocks(rows: list[Row]) -> list[TableBlock]:
     """The table of a comparison and, if the rows have differences, the table of those.
 
     Settings that all rows share are listed once above the table, not in each label.
@@ -153,11 +153,11 @@ def blocks(rows: list[Row]) -> list[Block]:
     grid = main_grid(rows)
     has_bold = any(isinstance(cell, Strong) for cell in itertools.chain(*grid.rows))
     notes = [BOLD] if has_bold else []
-    tables = [Block(above, grid, [*notes, *footnotes(rows)])]
+    tables = [TableBlock(above, grid, [*notes, *footnotes(rows)])]
     against = [row.differences.against for row in rows if row.differences is not None]
     if against:
         above = [f"difference to {against[0]}, paired by seed"]
-        tables.append(Block(above, difference_grid(rows), []))
+        tables.append(TableBlock(above, difference_grid(rows), []))
     return tables
 
 
@@ -205,7 +205,7 @@ BUSY = "other jobs on this machine make its times longer, not its bytes more"
 MACHINE = "published: milliseconds of the authors' machine, which say nothing of yours"
 
 
-def cost_blocks(cost: dict[str, Any]) -> list[Block]:
+def cost_blocks(cost: dict[str, Any]) -> list[TableBlock]:
     """Three tables: times, memory of training, memory of inference."""
     rows = cost["rows"]
     above = [
@@ -218,9 +218,9 @@ def cost_blocks(cost: dict[str, Any]) -> list[Block]:
     training = _size_grid(rows, "training", "memory_training")
     inference = _size_grid(rows, "inference", "memory_testing")
     return [
-        Block(above, times, [BUSY, MACHINE] if "published" in times.columns else [BUSY]),
-        Block(["MB of training"], training, []),
-        Block(
+        TableBlock(above, times, [BUSY, MACHINE] if "published" in times.columns else [BUSY]),
+        TableBlock(["MB of training"], training, []),
+        TableBlock(
             ["MB of inference"],
             inference,
             [LEGEND, PAPER] if "paper" in inference.columns else [LEGEND],

@@ -33,7 +33,7 @@ class Grid(NamedTuple):
     rows: list[list[str]]
 
 
-class Block(NamedTuple):
+class TableBlock(NamedTuple):
     """A table with the lines above and below it."""
 
     above: list[str]
@@ -46,7 +46,7 @@ def check_format(name: str) -> None:
         raise Mistake(f"--format {name}: must be one of {', '.join(FORMATS)}")
 
 
-def show(blocks: list[Block], records: list[dict[str, object]], format_: str) -> None:
+def print_blocks(blocks: list[TableBlock], records: list[dict[str, object]], format_: str) -> None:
     """Print blocks in one of FORMATS; CSV prints the records, since it is for programs."""
     if format_ == "csv":
         print(as_csv(records))
@@ -115,7 +115,7 @@ def format_difference(metric: Metric, cell: Spread | None) -> str:
     return f"{mean} [{low}, {high}]"
 
 
-def as_table(blocks: list[Block], width: int) -> list[Any]:
+def as_table(blocks: list[TableBlock], width: int) -> list[Any]:
     """The blocks as rich prints them on a screen of this width."""
     from rich.text import Text
 
@@ -187,12 +187,12 @@ def _stacked(cell: str) -> str:
     return type(cell)(cell.replace(" ±", "\n±"))
 
 
-def as_markdown(blocks: list[Block]) -> str:
+def as_markdown(blocks: list[TableBlock]) -> str:
     """The blocks as tables of GitHub's markdown."""
     return "\n\n".join(map(_markdown, blocks))
 
 
-def _markdown(block: Block) -> str:
+def _markdown(block: TableBlock) -> str:
     columns = block.grid.columns
     rule = ["---"] + ["---:"] * (len(columns) - 1)
     rows = [[f"`{label}`", *cells] for label, *cells in block.grid.rows]
@@ -208,12 +208,12 @@ def _markdown_cell(cell: str) -> str:
     return f"**{text}**" if isinstance(cell, Strong) else text
 
 
-def as_latex(blocks: list[Block]) -> str:
+def as_latex(blocks: list[TableBlock]) -> str:
     """The blocks as LaTeX tabulars with the rules of the package booktabs."""
     return "\n\n".join(map(_latex, blocks))
 
 
-def _latex(block: Block) -> str:
+def _latex(block: TableBlock) -> str:
     columns = block.grid.columns
     header, *body = (" & ".join(map(_tex, cells)) + r" \\" for cells in (columns, *block.grid.rows))
     lines = [f"% {line}" for line in block.above]

@@ -9,7 +9,7 @@ from mdmt.metrics import A_T, METRICS
 from mdmt.report.study import Study
 from mdmt.runs.ranking import Ranking, ranking
 from mdmt.runs.rows import Row, interval
-from mdmt.words import count, size
+from mdmt.words import bytes_text, count
 
 A_FREE = next(metric for metric in METRICS if metric.name == "A_free")
 MOST_NAMES = 3
@@ -98,7 +98,7 @@ def _without_task(row: Row) -> str:
 
 
 def _cost(row: Row) -> str:
-    memory = f"{size(row.memory_bytes)} of memory" if row.memory_bytes else "no memory"
+    memory = f"{bytes_text(row.memory_bytes)} of memory" if row.memory_bytes else "no memory"
     return f"{row.seconds['mean']:.0f} s of learning and {memory}"
 
 

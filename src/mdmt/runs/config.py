@@ -113,7 +113,7 @@ class RunConfig:
         checked: JsonObject = {}
         for field in fields(cls):
             value = gate.value_of(content, field.name)
-            checked[field.name] = CHECKS[field.name](field.name, value)
+            checked[field.name] = FIELD_CHECKS[field.name](field.name, value)
         return cls(**checked)
 
 
@@ -147,11 +147,11 @@ def _backbone(key: str, value: Any) -> Settings:
     return {"name": _network(f"{key}.name", value["name"]), "arguments": arguments}
 
 
-OWN = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"  # module:name
-METHOD = rf"[A-Za-z0-9][\w.+-]*|{OWN}"
-_network = gate.matching(rf"[^\W\d]\w*|{OWN}", "the name of a network, or module:name")
+OWN_NAME = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"  # module:name
+METHOD = rf"[A-Za-z0-9][\w.+-]*|{OWN_NAME}"
+_network = gate.matching(rf"[^\W\d]\w*|{OWN_NAME}", "the name of a network, or module:name")
 
-CHECKS: dict[str, gate.Check] = {
+FIELD_CHECKS: dict[str, gate.Check] = {
     "benchmark": gate.file_name,
     "tasks": gate.or_null(gate.whole(1, 10_000)),
     "heads": gate.matching("shared|per-task", "shared or per-task"),

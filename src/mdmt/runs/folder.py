@@ -55,7 +55,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class State:
+class RunState:
     """The state of a run folder: `running` if a process has locked it, `stopped` if none has."""
 
     kind: Literal["finished", "running", "stopped", "failed", "damaged", "foreign"]
@@ -161,32 +161,34 @@ class RunFolder:
         return total
 
     @property
-    def state(self) -> State:
+    def state(self) -> RunState:
         """The state of the run; it never raises, since damage is a state with a reason."""
         try:
             return self._state()
         except (Mistake, OSError) as error:
-            return State("damaged", printable(summarise(error)))
+            return RunState("damaged", printable(summarise(error)))
 
-    def _state(self) -> State:
+    def _state(self) -> RunState:
         if self.has(CONFIG):
             if not {"benchmark", "method"} & set(self._read(CONFIG)):
-                return State("foreign", f"{CONFIG} is not that of a run")
+                return RunState("foreign", f"{CONFIG} is not that of a run")
             _ = self.config  # raises a Mistake if it is damaged, as does the record
         if self.has(RECORD):
             _ = self.config
             _ = self.record
-            return State("finished")
+            return RunState("finished")
         if self.is_running:
             with suppress(Mistake):  # a checkpoint that is being written
-                return State("running", "" if self.position else "no checkpoint yet", self.position)
-            return State("running", "no checkpoint yet")
+                return RunState(
+                    "running", "" if self.position else "no checkpoint yet", self.position
+                )
+            return RunState("running", "no checkpoint yet")
         if self.failure is not None:
-            return State("failed", self.failure, self.position)
+            return RunState("failed", self.failure, self.position)
         if self.position is not None:
-            return State("stopped", "", self.position)
+            return RunState("stopped", "", self.position)
         reason = "it left no checkpoint" if self.has(CONFIG) else "nothing is written yet"
-        return State("stopped", reason)
+        return RunState("stopped", reason)
 
     @property
     def position(self) -> Position | None:

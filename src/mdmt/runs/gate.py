@@ -16,7 +16,7 @@ from mdmt.words import printable
 Check = Callable[[str, Any], Any]
 Settings = dict[str, Any]  # of a method, a memory or a network, by name
 
-LONGEST = 4096  # characters of a text; also the longest path of Linux
+MAX_TEXT = 4096  # characters of a text; also the longest path of Linux
 MOST = 1000  # entries of a list or an object
 HUGE = 1e100
 
@@ -38,7 +38,7 @@ def value_of(content: JsonObject, key: str) -> Any:
 
 def text(key: str, value: Any) -> str:
     """A text; control characters are made visible."""
-    if not isinstance(value, str) or len(value) > LONGEST:
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
         raise refusal(key, value, "a text")
     return printable(value)
 

@@ -8,10 +8,10 @@ from mdmt.published import table
 from mdmt.runs.gate import Settings
 from mdmt.system.files import JsonObject
 
-METHODS = tuple(table("table1")["rows"]["split-cifar"])  # the rows of Table 1, in its order
+PAPER_METHODS = tuple(table("table1")["rows"]["split-cifar"])  # the rows of Table 1, in its order
 NEWER = ("der++", "er-ace")  # newer than the paper; their rows come after its own
 # The default benchmark of each table.
-BENCHMARKS = {"table1": "split-cifar", "table2": "split-cifar", "cost": "split-cifar"}
+PAPER_BENCHMARKS = {"table1": "split-cifar", "table2": "split-cifar", "cost": "split-cifar"}
 
 
 def _parts(row: JsonObject) -> Settings:
@@ -66,7 +66,7 @@ class Figure:
 
 
 # The paper does not list the methods of Fig. 4 and 7: all that learn task by task are shown.
-SEQUENTIAL = ",".join(name for name in METHODS if name != "joint")
+SEQUENTIAL = ",".join(name for name in PAPER_METHODS if name != "joint")
 # Fig. 3 compares the angles under four losses: plain softmax, cross-domain softmax, margins, and
 # MDMT-R itself. It needs a head per task, since one shared head has neither a cross-domain softmax
 # nor a task margin.

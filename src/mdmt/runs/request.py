@@ -170,7 +170,7 @@ def split_methods(text: str) -> list[str]:
     >>> split_methods("er,paper")[:3]
     ['er', 'joint', 'van']
     """
-    groups = {"all": paper.METHODS + paper.NEWER, "paper": paper.METHODS}
+    groups = {"all": paper.PAPER_METHODS + paper.NEWER, "paper": paper.PAPER_METHODS}
     names: list[str] = []
     for item in split_at_commas(text):
         names += groups.get(item, (item,))

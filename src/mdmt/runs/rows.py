@@ -41,7 +41,7 @@ class Spread(TypedDict):
     source: NotRequired[str]
 
 
-Cells = dict[str, Spread | None]  # by metric; None if it is undefined
+MetricSpreads = dict[str, Spread | None]  # by metric; None if it is undefined
 
 
 class Failure(TypedDict):
@@ -58,7 +58,7 @@ class Differences:
 
     against: str
     seeds: list[int]  # the seeds that both rows have
-    metrics: Cells
+    metrics: MetricSpreads
 
     def to_json(self) -> JsonObject:
         return {"against": self.against, "seeds": self.seeds, **self.metrics}
@@ -74,7 +74,7 @@ class Row:
     reading: str | None
     seeds: list[int]
     reduced: JsonObject | None  # what makes them smaller than the protocol
-    metrics: Cells
+    metrics: MetricSpreads
     published: JsonObject | None
     runs: list[str]  # their folders
     seconds: Spread  # of learning
@@ -162,7 +162,7 @@ def _mean_std(numbers: list[float]) -> Spread:
 def differences(row: Row, other: Row) -> Differences:
     """The metrics of a row minus those of another, over the seeds that both have."""
     both = [seed for seed in row.seeds if seed in other.seeds]
-    cells: Cells = {}
+    cells: MetricSpreads = {}
     for name in row.metrics:
         ours, theirs = values_by_seed(row, name), values_by_seed(other, name)
         if ours is None or theirs is None:

@@ -21,7 +21,7 @@ from mdmt.words import printable
 HEAD = "head"
 HEAD_OF_CLASS = "head_of_class"
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 
 
 def features_name(task: int, after: int) -> str:
@@ -66,7 +66,7 @@ def belongs(name: str, chosen: list[int]) -> bool:
     return False
 
 
-class Snapshots(dict[str, Array]):
+class Snapshots(dict[str, AnyArray]):
     """The snapshots of a run, by name; empty if it has none."""
 
     @property
@@ -131,7 +131,7 @@ class Snapshots(dict[str, Array]):
         return kind != HEAD or bool(value.shape[1] == width and np.isfinite(value).all())
 
 
-def read_arrays(data: bytes) -> dict[str, Array]:
+def read_arrays(data: bytes) -> dict[str, AnyArray]:
     """The arrays of a safetensors file; raise a Mistake if it is damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load

@@ -23,7 +23,7 @@ from mdmt.errors import Mistake
 from mdmt.system.files import JsonObject, write_file, write_json
 from mdmt.words import printable
 
-FORMAT = 1
+STATE_FORMAT = 1
 MANIFEST = "state.json"
 PREVIOUS = "previous.json"
 PART = r"\w+-([0-9a-f]{16})\.safetensors"
@@ -102,7 +102,7 @@ class StateFolder:
             write_file(self.path / PREVIOUS, (self.path / MANIFEST).read_bytes())
             used |= _named_by(self.path / PREVIOUS)
             _crash_point("previous kept")
-        body = {"format": FORMAT, "files": files, "state": rest}
+        body = {"format": STATE_FORMAT, "files": files, "state": rest}
         write_json(self.path / MANIFEST, {**body, "sha256": _digest(body)})
         _crash_point("state written")
         if not keep and _named_by(self.path / PREVIOUS):
@@ -121,10 +121,10 @@ class StateFolder:
         if not isinstance(body, dict) or body.pop("sha256", None) != _digest(body):
             raise Mistake(f"{shown} is damaged: its checksum is wrong")
         number = body.get("format")
-        if isinstance(number, int) and number > FORMAT:
+        if isinstance(number, int) and number > STATE_FORMAT:
             raise Mistake(f"{shown} was written by a newer mdmt (format {number}): update mdmt")
         files = _files_of(body)
-        if number != FORMAT or files is None or not isinstance(body.get("state"), dict):
+        if number != STATE_FORMAT or files is None or not isinstance(body.get("state"), dict):
             raise Mistake(f"{shown} is damaged: it does not describe a saved state")
         return SavedState(self, shown, files, body["state"])
 
