@@ -1,4 +1,4 @@
-"""The three networks: sizes as published, and the details that ordinary layers do otherwise."""
+"""The three networks: sizes as published, and their differences from torch's layers."""
 
 import math
 import os
@@ -16,9 +16,7 @@ from support.models import model_of
 
 
 def parameters(backbone, outputs):
-    """Weights with a head of so many outputs, its biases not counted, as the published counts
-    are.
-    """
+    """The number of weights with `outputs` outputs, without their biases, as published."""
     features = backbone(torch.zeros(2, *SHAPES[backbone.spec["name"]])).shape[1]
     return model_of(backbone, features, outputs).flat.numel() - outputs
 
@@ -115,9 +113,7 @@ def test_batch_norm_statistics_start_at_zero_and_store_the_biased_variance(gener
 
 
 def test_batch_norm_that_starts_fast_follows_early_batches_closely(generator):
-    """By plain loops: batch n enters with weight 9 / (8 + n), and never with less than the
-    momentum.
-    """
+    """Batch n enters with weight 9 / (8 + n), at least the momentum; computed by plain loops."""
     norm = backbones.BatchNorm(3, start="fast")
     mean = var = torch.zeros(3)
     for n in range(1, 101):
@@ -133,7 +129,7 @@ def test_batch_norm_that_starts_fast_follows_early_batches_closely(generator):
 
 @pytest.mark.parametrize("make", [backbones.reduced_resnet18, backbones.resnet18])
 def test_a_spec_that_does_not_say_how_batch_norm_starts_is_the_published_network(make):
-    """So do the published benchmarks, and what 0.1.0 saved: their state has no count of batches."""
+    """Published benchmarks and models of 0.1.0 have no count of batches in their state."""
     published = {"name": make.__name__, "arguments": {"channels": 1, "width": 2}}
     own = make(1, 2)
     for net, start in (
@@ -165,8 +161,9 @@ def test_batch_norm_gradient(start, generator):
 
 
 def test_shortcuts():
-    """The reduced network normalises its shortcuts, the full one does not; neither has one where
-    nothing changes.
+    """The reduced network normalises its shortcuts, the full one does not.
+
+    A block that does not change the shape has an empty shortcut.
     """
     for make, kinds in (
         (backbones.reduced_resnet18, [backbones.Conv, backbones.BatchNorm]),
@@ -211,8 +208,9 @@ for _ in range(40):
     platform.machine() not in ("x86_64", "AMD64"), reason="the kernel is one of x86 processors"
 )
 def test_the_guard_against_strided_1x1_kernels_is_needed():
-    """oneDNN's weight gradient of it writes outside of its buffer: a process that calls it dies.
-    Mended, the guard may go.
+    """oneDNN's weight gradient writes outside of its buffer, and the process dies.
+
+    Once this is mended, the guard may go.
     """
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
     ended = subprocess.run([sys.executable, "-c", STRIDED], env=environment, capture_output=True)
@@ -225,7 +223,7 @@ def test_the_guard_against_strided_1x1_kernels_is_needed():
 
 
 class Convolutions(TorchDispatchMode):
-    """Notes kernel and stride of every convolution and of every gradient of one."""
+    """Records kernel and stride of every convolution and of every gradient of one."""
 
     def __init__(self):
         super().__init__()

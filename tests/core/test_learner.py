@@ -1,4 +1,4 @@
-"""Algorithm 1 end to end: its update, its determinism, saving and growing, and what it refuses."""
+"""Algorithm 1 end to end: its update, determinism, saving, growing, and the inputs it refuses."""
 
 import dataclasses
 import hashlib
@@ -37,9 +37,7 @@ VARIANTS = [
 
 
 def loss_of_one(method, model, shared, current, f, y, k):
-    """The loss of one example of task k, from its features, with angles and sums written out
-    (PROTOCOL 5.1, Eq. 4-8).
-    """
+    """The loss of one example of task k, with angles and sums written out (Eq. 4-8)."""
     owner, k, s = model.head_of_class.tolist(), 0 if shared else k, 17.0
     m_t, m_c = 0.0 if shared else 0.3, 0.05
     seen = [j for j, head in enumerate(owner) if head >= 0]
@@ -65,9 +63,7 @@ def loss_of_one(method, model, shared, current, f, y, k):
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", ["resnet", "mlp", "new classes in one head"])
 def test_the_update_is_the_sum_of_three_gradients(variant, kind):
-    """g~ = g + g_ref + g_ED, each computed apart by plain autograd, the losses written out by
-    hand.
-    """
+    """g~ = g + g_ref + g_ED, each by autograd alone, with the losses written out by hand."""
     method = MDMTR(reference_batch=16, **MARGINS, **variant)
     if kind == "resnet":
         learner, stream = resnet_learner(method, outputs=10), small_stream()
@@ -111,9 +107,7 @@ def test_the_update_is_the_sum_of_three_gradients(variant, kind):
 
 
 def test_a_model_that_0_1_0_saved_loads_as_it_was(tmp_path):
-    """Its batch norm started at 0, which its file does not say; so it does in whatever it learns
-    from here on.
-    """
+    """Its batch norm starts at 0, although its file does not say so, also in further learning."""
     (folder,) = FIXTURES.glob("runs-0.1.0/split-digits/er/*/1235/checkpoint")
     learner = mdmt.Learner.load(folder)
     norms = [
@@ -133,7 +127,7 @@ def test_a_model_that_0_1_0_saved_loads_as_it_was(tmp_path):
 
 
 def test_the_first_task_is_learned_without_rehearsal():
-    """Nothing is stored yet, so MDMT-R takes the steps of its own loss alone."""
+    """The memory is still empty, so MDMT-R follows the gradient of its own loss alone."""
     stream = small_stream(tasks=1)
     learners = [
         resnet_learner(MDMTR(reference_batch=16)),
@@ -183,9 +177,8 @@ def test_same_seed_same_bits_whatever_ran_before(method):
     assert other.model.sha256() != first.model.sha256()
 
 
-@pytest.mark.parametrize(
-    "outputs", [0, 10]
-)  # the head grows task by task, or is there from the start
+# The head grows task by task (0), or has all its rows from the start.
+@pytest.mark.parametrize("outputs", [0, 10])
 @pytest.mark.parametrize("optimiser", ["SGD", "Adam"])
 @pytest.mark.parametrize("method", [VAN, MDMTR])
 def test_saving_changes_nothing(tmp_path, method, optimiser, outputs):
@@ -331,9 +324,7 @@ def test_the_curve_is_the_accuracy_before_each_of_the_first_updates():
 
 @pytest.mark.parametrize(("batch", "steps"), [(1, 10), (2, 5), (5, 2), (10, 1), (4, 1), (20, 1)])
 def test_the_curve_counts_examples_where_batches_add_up_to_ten(batch, steps):
-    """Z_b comes after 10 b examples, so that MER, which learns one at a time, is measured as the
-    others are.
-    """
+    """Z_b is measured after 10 b examples, also for MER, which learns one at a time."""
     task = small_stream("permuted-digits", tasks=1, train=200, test=200)[0]
     learner, seen = mdmt.Learner(mdmt.backbones.mlp(784, 32), VAN(), batch=batch, lr=0.1), []
     learner._open(task, ())
@@ -372,7 +363,7 @@ def test_all_tasks_are_evaluated_with_one_head():
 
 
 def test_evaluation_leaves_no_trace():
-    """Weights, batch-norm statistics, modes and random state are what they were."""
+    """Evaluation changes neither weights, batch-norm statistics, modes nor random state."""
     stream, learner = small_stream(tasks=2), resnet_learner()
     learner.learn(stream[0])
     learner.model.backbone.train()
@@ -484,9 +475,7 @@ def test_a_loss_that_is_not_finite_stops_learning():
 
 
 def test_a_gradient_too_long_for_its_numbers_stops_learning():
-    """Weights before a batch norm can grow without end while the loss, and here the sum of the
-    gradient, look well.
-    """
+    """The loss and the sum of the gradient are finite, but the length of the gradient is not."""
 
     class Away(VAN):
         def gradient(self, batch):
@@ -552,9 +541,7 @@ def test_an_interrupted_save_keeps_the_earlier_one(tmp_path, monkeypatch):
 
 
 def test_predictions_from_several_threads_are_right_while_another_learns():
-    """Nobody switches modes under another's feet: answers and batch-norm statistics are those of
-    one thread.
-    """
+    """No thread changes the mode during another's pass: results equal those of one thread."""
     stream, learner, alone = small_stream(tasks=2, train=60), resnet_learner(), resnet_learner()
     for one in (learner, alone):
         one.learn(stream[0])
@@ -613,7 +600,7 @@ def test_a_buffer_asked_of_the_class_is_its_declaration():
 
 
 def test_saved_after_an_interruption_dropout_goes_on_as_it_would_have(tmp_path):
-    """The state that is saved is the learner's own, not that of the caller's generator."""
+    """The saved random state is the learner's, not that of the caller's generator."""
     stream = small_stream("permuted-digits", tasks=1)
 
     def make():
@@ -639,9 +626,7 @@ def test_saved_after_an_interruption_dropout_goes_on_as_it_would_have(tmp_path):
 
 
 def test_a_network_of_ones_own_saved_by_the_first_release_keeps_its_layout(tmp_path):
-    """It laid out every kernel with its channels last and did not say so; what runs along the
-    parameters has that order.
-    """
+    """0.1.0 stored all kernels channels-last without saying so; buffers have that order too."""
     stream = small_stream("split-digits", tasks=1)
 
     def make(asks):
@@ -671,9 +656,7 @@ def flip(path):
 
 
 def test_snapshots_never_cost_a_run(tmp_path):
-    """A part that the last two checkpoints share is damaged: where only figures need it, learning
-    goes on without it.
-    """
+    """Learning goes on if a part is damaged that both checkpoints share and only figures need."""
     stream = small_stream("permuted-digits", tasks=3)
     stop = lambda learner: (_ for _ in ()).throw(KeyError) if learner.record.steps == 11 else None  # noqa: E731
     learner = mdmt.Learner(mdmt.backbones.mlp(784, 12), VAN())

@@ -23,9 +23,7 @@ from mdmt.network.by_hand import (
 
 
 def situation(seed):
-    """Random heads of random sizes with free rows between and after them, and samples that belong
-    to them.
-    """
+    """Random heads of random sizes with free rows between and after them, and their samples."""
     draw = random.Random(seed)
     head_of_class = [-1] * draw.randint(0, 2)
     for head in range(draw.randint(1, 4)):

@@ -1,4 +1,4 @@
-"""Each memory against a slow model of what the paper says it holds, after every step."""
+"""Each memory, after every step, against a slow model of its policy."""
 
 import random
 from collections import Counter
@@ -65,7 +65,7 @@ def test_ring_holds_the_last_of_each_class_of_each_finished_task(per_class, shar
 @pytest.mark.parametrize("per_class", [1, 3])
 @pytest.mark.parametrize("shared", [True, False])
 def test_task_ring_holds_the_last_of_each_finished_task(per_class, shared):
-    """As GEM's own program does: whatever their classes."""
+    """The last examples whatever their classes, as in the program of GEM's authors."""
     draw, ring, finished = random.Random(per_class), memory.TaskRing(per_class), []
     for task in range(4):
         rows = [3, 1] if shared else [2 * task, 2 * task + 1]
@@ -130,9 +130,7 @@ def unsorted(batch):
 
 
 def test_reservoir_keeps_every_example_with_the_same_probability():
-    """2,000 reservoirs of 5 over a stream of 40: each example should be kept 250 times; a
-    chi-square test at 1e-4.
-    """
+    """Of 2,000 reservoirs of 5 over 40 examples each example is in 250; chi-square test at 1e-4."""
     from scipy.stats import chi2
 
     counts = Counter()

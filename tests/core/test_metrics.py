@@ -48,9 +48,7 @@ def test_all_twelve_matrices_are_tested():
 
 
 def test_table_1_where_averaging_over_runs_changes_nothing():
-    """A_T and, where every drop is positive, LTR of the run-mean matrix are those of the table
-    (which truncates).
-    """
+    """A_T, and LTR if every drop is positive, of the mean matrix are the table's (truncated)."""
     for method, average, remembered in (
         ("mdmt-r", 94.33, 0.247),
         ("mega", 91.21, 0.524),

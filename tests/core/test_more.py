@@ -1,4 +1,4 @@
-"""More data for a task that was learned: same classes, same rows, same room in memory."""
+"""More data for a task learned before: same classes, same rows, same space in memory."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What is given to a learner is taken once, and what is saved names its exact class."""
+"""A method, memory or backbone belongs to one learner; a saved one names its exact class."""
 
 import copy
 

@@ -108,9 +108,7 @@ def near(tensors, others, tolerance):
 
 
 def differences(one, several, tolerance):
-    """What is not as it should be of a run by one process and by several ranks; empty where all is
-    well.
-    """
+    """The differences between runs by one process and by several ranks; empty if they agree."""
     wrong = []
     first = several[0]
     (stored, state), (first_stored, first_state) = one["memory"], first["memory"]
@@ -136,7 +134,7 @@ def differences(one, several, tolerance):
 
 
 def held(result):
-    """All that a rank holds, as tensors."""
+    """All tensors of a rank."""
     kept = [value.nan_to_num(7) for value in result["memory"][0].values()]
     return [result["weights"], *result["statistics"], *result["buffers"].values(), *kept]
 
@@ -162,9 +160,7 @@ def test_some_methods_on_two_ranks(tmp_path):
 
 
 def test_batches_with_fewer_samples_than_ranks(tmp_path):
-    """Mini-batches of 2 on three ranks, beside memory batches of 9; and 7, which three do not
-    divide.
-    """
+    """Three ranks with mini-batches of 2 and memory batches of 9; then with 7, not divisible."""
 
     def work():
         stream = small_stream("permuted-digits", tasks=2, train=11, test=5)
@@ -176,9 +172,7 @@ def test_batches_with_fewer_samples_than_ranks(tmp_path):
 
 
 def test_batch_norm_over_ranks_is_that_of_the_whole_batch(tmp_path):
-    """Values far from 0 too, where sums of squares would lose the variance; two ranks with 2 and 3
-    of five samples.
-    """
+    """Two ranks share five samples far from 0, where sums of squares would lose the variance."""
     generator = torch.Generator().manual_seed(3)
     x, slopes = torch.rand(2, 5, 3, 2, 2, generator=generator)
     x += 100
@@ -206,7 +200,7 @@ def test_batch_norm_over_ranks_is_that_of_the_whole_batch(tmp_path):
 
 
 class Noisy(torch.nn.Module):
-    """A network of one's own, with torch's batch norm or dropout."""
+    """A user's network, with torch's batch norm or dropout."""
 
     def __init__(self, *more):
         super().__init__()
@@ -220,9 +214,7 @@ class Noisy(torch.nn.Module):
 
 
 def test_a_network_of_ones_own(tmp_path):
-    """Divided where it looks at each sample by itself; where not, each rank passes the whole batch.
-    Always one result.
-    """
+    """Batches are split if samples pass independently, else every rank passes them whole."""
     stream = small_stream("permuted-digits", tasks=2, train=22, test=5)
     kinds = {
         "plain": [],
@@ -247,9 +239,7 @@ def test_a_network_of_ones_own(tmp_path):
 
 
 def test_what_ranks_say_to_each_other(tmp_path):
-    """One that fails takes the others along, with its reason; a stop that one is asked for is one
-    of all.
-    """
+    """A rank that fails stops the others and names the reason; a stop request reaches all."""
 
     def refuse(number):
         if ranks.rank() == number:

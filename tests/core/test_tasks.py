@@ -1,4 +1,4 @@
-"""What a person hands in, and the one clear line when it is wrong."""
+"""Tasks made from a user's data, and the one-line messages for wrong data."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a person hands in as inputs and labels: frames, lists, files mapped into memory."""
+"""A user's inputs and labels: DataFrames, lists, memory-mapped files."""
 
 import warnings
 
@@ -87,7 +87,7 @@ def test_a_read_only_array_gives_no_warning():
 
 
 def pages_of(file):
-    """Bytes of a mapped file that are in memory."""
+    """The bytes of a mapped file that are in memory."""
     with open("/proc/self/smaps") as lines:
         found = 0
         inside = False

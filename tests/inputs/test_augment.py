@@ -1,4 +1,4 @@
-"""Random crops and flips: drawn anew each time, and the same again after an interruption."""
+"""Random crops and flips: new draws each time, and the same ones after an interruption."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from support.helpers import mistake, outcome
 
 
 def plain(image, shift_y, shift_x, flip):
-    """The same by a loop over pixels."""
+    """The same augmentation by a loop over pixels."""
     size = image.shape[1]
 
     def mirrored(place):
@@ -41,7 +41,7 @@ def test_each_image_is_shifted_and_flipped_by_its_own_draw():
 
 
 class Eye(mdmt.VAN):
-    """Notes what it is shown."""
+    """Records the inputs that pass."""
 
     name = "eye"
     uses_memory = True

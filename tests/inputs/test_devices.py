@@ -42,7 +42,7 @@ BACKBONES = {"permuted-digits": lambda: mdmt.backbones.mlp(784, 8), "split-digit
 
 @pytest.fixture(autouse=True)
 def room(monkeypatch):
-    """The second device has room for all."""
+    """Pretend that the second device has enough memory for all inputs."""
     monkeypatch.setattr(inputs_device, "free_bytes", lambda _: 2**40)
 
 
@@ -62,7 +62,7 @@ def stream_for(learner, benchmark="split-digits"):
 
 
 def watch_steps(learner, elsewhere):
-    """What the steps of a learner wait for."""
+    """Record where the steps of a learner wait for the device."""
     seen = []
     usual = learner.step
 
@@ -76,7 +76,7 @@ def watch_steps(learner, elsewhere):
 
 
 def compare(make_learner, benchmark="split-digits"):
-    """Run here and there, see that nothing differs, and give what the steps there waited for."""
+    """Run on the CPU and on the device, compare the results, and return the waits of the device."""
     here = make_learner()
     here.run(stream_for(here, benchmark))
     with Elsewhere() as elsewhere:
@@ -251,7 +251,7 @@ def test_files_do_not_say_where_they_were_computed(tmp_path):
 
 
 class Spoilt(mdmt.VAN):
-    """Its eighth loss, the one of step 7, is not finite."""
+    """The eighth loss, that of step 7, is not finite."""
 
     def loss(self, features, batch):
         self.count = getattr(self, "count", 0) + 1

@@ -1,4 +1,4 @@
-"""What a person gives a learner, and what they ask of it."""
+"""The arguments of a learner, and of its calls."""
 
 import numpy as np
 import pytest

@@ -65,7 +65,7 @@ def die(*_):
 
 @contextmanager
 def child(work):
-    """Run some work in a forked child; gives its process number, then waits for it."""
+    """Run some work in a forked child: yields its process number, then waits for it."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -96,7 +96,7 @@ def killed_at_step(config, out, step):
 
 
 def killed_at_point(config, out, point, times):
-    """Dies when the writer comes to a moment for the so-many-th time."""
+    """Kill a run when its writer reaches `point` for the `times`-th time."""
 
     def work():
         met = []
@@ -132,7 +132,7 @@ def killed_at_a_moment(config, out, seconds):
 
 
 def done(config, out, **more):
-    """The record of a run, with its kept steps but for their time."""
+    """The record of a run and its step log without times."""
     record = run(config, out, **more).to_json()
     return {**record, "kept": [row[:4] for row in RunFolder(folder_of(config, out)).steps]}
 
@@ -230,7 +230,7 @@ def test_a_folder_of_another_configuration_is_refused(tmp_path):
 
 
 def test_two_processes_on_one_folder(tmp_path):
-    """The second is refused while the first is at work; nothing is mixed."""
+    """The second process is refused while the first one works, and changes nothing."""
     config = config_of("van", "mlp")
     reader, writer = os.pipe()
     go_reader, go_writer = os.pipe()
@@ -270,7 +270,7 @@ def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(number, fresh, tmp_p
 
 @pytest.fixture
 def disk(tmp_path):
-    """A disk of its own, of 2 MB; `mount` changes it."""
+    """A separate disk of 2 MB; `mount` changes it."""
     folder = tmp_path / "disk"
     folder.mkdir()
 
@@ -291,9 +291,7 @@ def content(folder):
 
 
 def test_a_full_disk_loses_nothing(tmp_path, disk, capsys):
-    """One clear line, and what was there before is whole; with room made, the run goes on from
-    there.
-    """
+    """One clear line, and the previous files are intact; with free space the run continues."""
     out, _ = disk
     config = config_of("er", "mlp")
     straight = done(config, tmp_path / "straight")
@@ -338,7 +336,6 @@ def test_a_number_that_is_not_finite_names_the_last_good_checkpoint(tmp_path):
         run(config, tmp_path, every=1)
     folder = folder_of(config, tmp_path) / "checkpoint"
     assert str(folder) in str(told.value)
-    with pytest.raises(
-        FloatingPointError, match=re.escape(str(told.value))
-    ):  # started again: from there, and the same
+    # A second start continues from the checkpoint and ends in the same way.
+    with pytest.raises(FloatingPointError, match=re.escape(str(told.value))):
         run(config, tmp_path, every=1)

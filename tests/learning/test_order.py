@@ -1,4 +1,4 @@
-"""How a task is cut into mini-batches, and the last one where it holds a single example."""
+"""How a task is cut into mini-batches, also if the last one would be a single example."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from support.helpers import mistake
 
 
 class Small(nn.Module):
-    """A network of one's own whose batch norm sees one value per channel and example."""
+    """A user's network whose batch norm sees one value per channel and example."""
 
     def __init__(self, norm=nn.BatchNorm2d, side=1):
         super().__init__()

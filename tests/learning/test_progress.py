@@ -1,4 +1,4 @@
-"""The bar counts the steps that are learned."""
+"""The progress bar counts the steps of the learner."""
 
 import torch
 from torch import nn

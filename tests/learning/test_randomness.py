@@ -9,7 +9,7 @@ from support.helpers import small_stream
 
 
 class Cards:
-    """The part of torch.cuda that is asked for, with a generator for each card."""
+    """The part of torch.cuda that the learner uses, with a generator for each card."""
 
     def __init__(self):
         self.generators = {}

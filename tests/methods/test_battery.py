@@ -1,4 +1,4 @@
-"""One battery for all twelve methods. Each check is a bug that a well-known library shipped."""
+"""The checks of `mdmt.checks` for all methods, and methods with bugs that the checks must catch."""
 
 import copy
 
@@ -109,7 +109,7 @@ def test_strength_zero_is_plain_fine_tuning_and_more_is_not(name, kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ANCHORED)
 def test_a_stronger_pull_holds_the_weights_closer(name, kind):
-    """Between the ends of tasks 1 and 2, weighted by the importances of task 1."""
+    """The distance between the ends of tasks 1 and 2, weighted by the importances of task 1."""
     trial = trial_of(name, kind)
     distances = []
     for pull in (0.0, 10.0):
@@ -132,7 +132,7 @@ def test_a_stronger_pull_holds_the_weights_closer(name, kind):
 
 
 class Forgetful(VAN):
-    """What it remembers is no Buffer: a resume forgets it."""
+    """It remembers a count without a Buffer, so a resumed run has lost it."""
 
     def begin_task(self):
         self.count = 0
@@ -148,7 +148,7 @@ class Evaluating(VAN):
 
 
 class Careless(VAN):
-    """Its pass over the task moves the batch-norm statistics."""
+    """Its end-of-task pass changes the batch-norm statistics."""
 
     def end_task(self):
         self.grad(self.learner.read(self.task, torch.arange(4)))
@@ -170,7 +170,7 @@ class Alias(VAN):
 
 
 class Shifted(EWC):
-    """Its importances no longer stand beside their weights when the head has grown."""
+    """Its importances belong to other weights after the head has grown."""
 
     def grow(self):
         super().grow()
@@ -189,7 +189,7 @@ class Divides(VAN):
 
 
 class Greedy(ER):
-    """Asks for more than there is."""
+    """It divides by 0 while the memory is empty."""
 
     def gradient(self, batch):
         old = self.memory.sample(self.reference_batch)

@@ -1,6 +1,4 @@
-"""A method of one's own: the guide's code runs as printed, and DER++ and ER-ACE compute what their
-papers say.
-"""
+"""The guide's code runs as printed; DER++ and ER-ACE compute the losses of their papers."""
 
 import json
 import math
@@ -26,7 +24,7 @@ MODULE, TEST = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 
 @pytest.fixture
 def guide(tmp_path, monkeypatch):
-    """A folder of its own with the guide's module in it, as a person has it."""
+    """A folder with the guide's module in it, as a user has it."""
     (tmp_path / "mymodule.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
@@ -74,9 +72,7 @@ def learner_of(method, seed=3, kind="mlp", **more):
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_less_is_forgotten_than_without_memory(seed):
-    """One head for ten digits, two at a time: without a memory only the last two are known when no
-    task is given.
-    """
+    """One head, two digits at a time: without memory and task only the last two are known."""
     stream = small_stream(tasks=5, train=200, test=60, heads="shared")
     free = {}
     for method in (VAN(), DERPP(reference_batch=32), ERACE(reference_batch=32)):
@@ -87,9 +83,8 @@ def test_less_is_forgotten_than_without_memory(seed):
     assert free[ERACE] > 0.5
 
 
-@pytest.mark.parametrize(
-    "outputs", [0, 10]
-)  # the head grows task by task, or is there from the start
+# The head grows task by task (0), or has all its rows from the start.
+@pytest.mark.parametrize("outputs", [0, 10])
 @pytest.mark.parametrize("policy", [memory.Reservoir(20), memory.Ring(3), memory.AtTaskEnd(3)])
 @pytest.mark.parametrize("make", [DERPP, ERACE])
 def test_same_bits_with_and_without_saving(make, policy, outputs, tmp_path):
@@ -119,9 +114,7 @@ def plain_cross_entropy(scores, label, rows):
 @pytest.mark.parametrize("heads", ["shared", "per-task"])
 @pytest.mark.parametrize("policy", [memory.Reservoir(30), memory.Ring(5)])
 def test_der_follows_the_gradient_of_its_loss(policy, heads, kind):
-    """Cross entropy + alpha MSE + beta cross entropy, written out sample by sample on the same
-    three batches.
-    """
+    """Cross entropy + alpha MSE + beta cross entropy, sample by sample on the same batches."""
     method = DERPP(alpha=0.7, beta=0.4, reference_batch=12)
     learner = learner_of(method, kind=kind, heads=heads, memory=memory.make(policy.spec), lr=0.03)
     tasks = small_stream(tasks=3, heads=heads).tasks

@@ -1,4 +1,4 @@
-"""Each method against a slow, plain account of what it does."""
+"""Each method against a slow, plain implementation."""
 
 import math
 
@@ -18,7 +18,7 @@ from support.helpers import small_stream
 
 
 def tiny(method, kept=None, **more):
-    """A network of a few hundred weights, slow loops over which are quick."""
+    """A network of a few hundred weights, so that plain loops over them are fast."""
     settings = {"lr": 0.05, "heads": "shared", "seed": 2} | more
     return mdmt.Learner(
         mdmt.backbones.mlp(20, 6),
@@ -39,9 +39,7 @@ def tiny_tasks(count=3, examples=45):
 
 
 class Path:
-    """Follows a learner step by step: the gradient of its cross entropy and its weights before and
-    after.
-    """
+    """Records the gradient of the cross entropy and the weights before and after every step."""
 
     def __init__(self, learner):
         self.steps, self.learner = [], learner
@@ -82,8 +80,7 @@ WINDOWS = [(60, 3), (60, 6), (45, 2), (45, 4), (45, 100)]
 
 
 class OriginalProgram:
-    """EWC and RWalk as the programs behind the published numbers run them, iteration by iteration,
-    in float64.
+    """EWC and RWalk as in the programs behind the published numbers, in float64.
 
     A fold comes before the iteration's own gradient: the first window of a task has K - 1
     gradients, divided by K all the same, and the gradient of the task's last iteration enters
@@ -251,7 +248,7 @@ def test_the_pull_is_the_gradient_of_the_penalty(method):
 
 
 def spied(learner, updates):
-    """Keep the update and the memory's gradient of every step."""
+    """Record the update and the memory's gradient of every step."""
     method = learner.method
     plain_grad, plain_grads, plain_gradient, drawn = method.grad, method.grads, method.gradient, []
 
@@ -308,7 +305,7 @@ def constraints(kind, rng):
 @pytest.mark.parametrize("margin", [0.0, 0.5])
 @pytest.mark.parametrize("seed", range(10))
 def test_gem_solves_its_quadratic_program(kind, margin, seed):
-    """The conditions of Karush, Kuhn and Tucker, relative to the size of the numbers."""
+    """The Karush-Kuhn-Tucker conditions, relative to the size of the numbers."""
     rows, g = constraints(kind, np.random.default_rng(seed))
     gram, products = rows @ rows.T, rows @ g
     v = solve(gram, products, margin)
@@ -323,9 +320,7 @@ def test_gem_solves_its_quadratic_program(kind, margin, seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_gem_makes_no_long_step_of_short_gradients(seed):
-    """The update is the nearest vector to g + margin * (sum of rows) in a cone: not longer, however
-    nearly rows cancel.
-    """
+    """The update is never longer than g + margin * (sum of rows), even if rows nearly cancel."""
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(6, 1)) * rng.normal(size=30) + 10 ** rng.uniform(-7, -5) * rng.normal(
         size=(6, 30)
@@ -357,7 +352,7 @@ def test_gem_objects_for_every_past_task():
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("margin", [0.0, 0.5])
 def test_gem_projects_away_from_all_that_the_memory_holds(margin):
-    """Its update against gradients by plain autograd and another solver of its program."""
+    """The update against gradients by autograd alone and another solver of the program."""
     learner = tiny(GEM(margin=margin))
     method, objections = learner.method, 0
     plain = method.gradient
@@ -393,7 +388,7 @@ def test_gem_projects_away_from_all_that_the_memory_holds(margin):
 
 
 def test_mega_gives_each_gradient_the_weight_of_its_own_loss():
-    """No other turn of g between the two scores loss cos(to g) + loss_ref cos(to r) higher."""
+    """No other angle between g and r has a higher loss cos(to g) + loss_ref cos(to r)."""
     learner, updates = tiny(MEGA(reference_batch=6)), []
     spied(learner, updates)
     for task in tiny_tasks(2):
@@ -555,7 +550,7 @@ def test_joint_learns_a_single_task():
 
 
 def test_mer_is_algorithm_1_of_its_paper():
-    """Two examples, by hand: single steps, then the two interpolations."""
+    """Two examples by hand: single steps, then the two interpolations."""
     beta, gamma, lr = 0.4, 0.7, 0.1
     learner = tiny(
         MER(beta=beta, gamma=gamma, replay=3, batches=2), memory.Reservoir(50), batch=1, lr=lr

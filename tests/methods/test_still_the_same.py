@@ -1,5 +1,4 @@
-"""What each method learns is what it learned before its steps were made quicker, in double
-precision.
+"""Each method learns the same as before its steps were made faster, in double precision.
 
 tests/fixtures/learned.json was written by the program of commit 6cc5f63, where every batch passed
 through the network by itself and autograd went back: `learned` of every case.

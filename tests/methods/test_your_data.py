@@ -1,4 +1,4 @@
-"""Data sets as tasks, and the page about one's own data: what it shows runs."""
+"""Data sets as tasks; the code on the page about users' data runs."""
 
 import inspect
 import re
@@ -89,9 +89,7 @@ def test_items_that_do_not_fit_are_named(items, message):
 
 @pytest.mark.parametrize("method", [mdmt.VAN, mdmt.MDMTR])
 def test_a_first_task_of_few_steps_is_learned(method):
-    """Running statistics that start at 0 make features ten times too long after 16 steps, and
-    accuracy chance.
-    """
+    """Running statistics that start at 0 give chance accuracy after 16 steps."""
     ratios, accuracies = [], []
     for seed in range(3):
         task = small_stream(tasks=1, train=160, test=200, seed=1234 + seed)[0]

@@ -22,8 +22,9 @@ MLP_FIRST = 2 * PIXELS * WIDTH
 
 
 def step_operations(samples, forward, first, features, classes, ranks=1):
-    """Forth, back to the weights and back to the inputs, which the first layer is spared; the head
-    is not divided.
+    """Forward, gradient of weights, and gradient of inputs except in the first layer.
+
+    Ranks share the samples, but each computes the whole head.
     """
     return samples // ranks * (3 * forward - first) + 6 * samples * features * classes
 
@@ -34,7 +35,7 @@ def memory_bytes(examples, input_bytes, represented=0):
 
 
 def counted(learner, batches=12):
-    """The operations of every step."""
+    """The measured operations of every step."""
     operations = []
     usual = learner.step
 

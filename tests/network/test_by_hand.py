@@ -35,7 +35,7 @@ def learned(method, heads, outputs=0):
 @pytest.mark.parametrize("heads", ["shared", "per-task"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_stream_by_hand_is_that_of_autograd(name, heads, monkeypatch, float64):
-    """In double precision: in single, a stream is long enough for roundings to grow."""
+    """In double precision: in single precision rounding errors grow over a stream."""
     outputs = 11  # free rows, too
     ours = learned(METHODS[name](), heads, outputs)
     assert isinstance(ours.gradients, ByHand)

@@ -1,4 +1,4 @@
-"""One flat vector under all weights, and the head that stands at its end."""
+"""One flat vector under all weights, with the head at its end."""
 
 import pytest
 import torch
@@ -45,9 +45,7 @@ def test_growth_keeps_what_was_there_and_appends(generator):
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_rows_that_a_head_gains_are_drawn_anew_from_the_seed_and_their_place(which):
-    """A head that grew is another draw than one that had room from the start, but the same whenever
-    it is made.
-    """
+    """New rows depend on seed and position only, and differ from those of a roomy head."""
     backbone, features = networks()[which][0], (5, 16)[which]
     heads = []
     for seed, noise in ((5, 0), (5, 1), (6, 0)):
@@ -141,7 +139,7 @@ def test_evaluation_is_the_resting_mode():
 
 
 class Kernels(nn.Sequential):
-    """A person's network; `asks` is what it says of its layout."""
+    """A user's network; `asks` is the layout that it asks for."""
 
     def __init__(self, asks=None):
         super().__init__(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten())

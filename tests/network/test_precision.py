@@ -1,6 +1,4 @@
-"""Products of matrices in bfloat16: weights, losses and updates stay float32, and results stay what
-they were.
-"""
+"""Matrix products in bfloat16: weights, losses and updates stay float32, and results hold."""
 
 import pytest
 import torch
