@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 import mdmt
@@ -85,7 +86,7 @@ def stored() -> list[Row]:
 def full_memory(count: int) -> Reservoir:
     """A reservoir in the middle of a long stream, when few new examples enter."""
     memory = Reservoir(count)
-    memory.seed(1)
+    memory.generator = np.random.default_rng(1)
     inputs = torch.randint(0, 256, (1000, 784), dtype=torch.uint8).repeat(count // 1000, 1)
     labels = torch.zeros(count, dtype=torch.int64)
     tensors = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import torch
@@ -60,7 +59,7 @@ class Running:
             self._fill(task(number, max(BATCH, stored // learned), shape, classes))
         self.task = task(learned, length, shape, classes)
         self.learner._open(self.task, ())
-        self.learner._tell_memory(self.task)
+        self.learner._announce(self.task)
         self.learner.task = self.task
         self.learner.model.backbone.train()
         if isinstance(memory, Reservoir):
@@ -86,11 +85,11 @@ class Running:
         learner._close(past)
 
     def _batches(self) -> Iterator[Batch]:
-        for _ in itertools.count():
-            self.learner.step_in_task = 0
-            yield from itertools.islice(
-                self.learner._batches(self.task), self.task.size // BATCH // 2
-            )
+        learner = self.learner
+        steps = range(self.task.size // BATCH // 2)
+        while True:
+            learner.step_in_task = 0
+            yield from learner.reader.batches(self.task, learner._order(self.task), steps)
 
 
 def _first(batch: Batch, count: int) -> Batch:

@@ -175,12 +175,9 @@ class Learner:
     ) -> None:
         """Learn the mini-batches of a task that are left, then let method and memory close it."""
         last = self.steps_of(task)
-        order = Order(
-            self.seed, self.current, task.size, self.batch, self.min_batch, self.is_more_data
-        )
         steps = range(self.step_in_task, last)
         with self._learning(task) as model:
-            for batch in self.reader.batches(task, order, steps):
+            for batch in self.reader.batches(task, self._order(task), steps):
                 self.recorder.before_step(task, self.step_in_task, model)
                 self.step(batch)
                 self.step_in_task += 1
@@ -192,6 +189,10 @@ class Learner:
                         observe(self)
             self.recorder.before_step(task, self.step_in_task, model)
             self._close(task)
+
+    def _order(self, task: Task) -> Order:
+        more = self.is_more_data
+        return Order(self.seed, self.current, task.size, self.batch, self.min_batch, more)
 
     def step(self, batch: Batch) -> None:
         """One step of Algorithm 1: learn the mini-batch, then show it to the memory."""
