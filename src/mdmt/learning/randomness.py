@@ -84,5 +84,5 @@ def _module(device: torch.device) -> Any:
 
 
 def _which(device: torch.device) -> tuple[torch.device, ...]:
-    """What its functions want to be told: there may be several graphics cards."""
+    """The argument that names one of several GPUs to torch's functions; none for the CPU."""
     return () if device.type in ("cpu", "mps") else (device,)
