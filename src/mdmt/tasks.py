@@ -94,7 +94,8 @@ class Task:
     `x` is an array or tensor (or `RowView` of one) with one example per row, uint8 or float; `y`
     holds one class per example: numbers or names. `test` is a pair like (x, y). `classes` lists the
     classes in order (by default the sorted distinct values of `y`). `view` is a function that is
-    applied to every batch of inputs when it is read, such as a permutation of pixels.
+    applied to every batch of inputs when it is read, such as a permutation of pixels. Arrays are
+    not copied: change them only after the task was learned.
 
     >>> task = Task("birds", np.zeros((3, 4), np.uint8), ["owl", "kite", "owl"])
     >>> task.classes, task.train.labels.tolist()
@@ -122,6 +123,8 @@ class Task:
         self.test: Examples | None = None
         if test is not None:
             labels = read_labels(f"task {name!r}, test examples", test[1])
+            if not len(labels[1]):
+                raise Mistake(f"task {name!r} has no test examples: pass some, or leave test out")
             self.test = self._examples("test", test[0], *labels)
             self._check_alike(self.train.inputs, self.test.inputs)
 
@@ -261,6 +264,7 @@ class Stream:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tasks", tuple(self.tasks))  # a generator can be read only once
         if not self.tasks:
             raise Mistake(f"stream {self.name!r} has no tasks")
         parts = [part for task in self.tasks for part in task.parts]

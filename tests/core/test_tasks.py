@@ -6,6 +6,7 @@ import torch
 
 from mdmt import Stream, Task
 from mdmt.tasks import Permutation, RowView
+from support.helpers import mistake
 
 X = np.zeros((4, 3), np.float32)
 
@@ -124,3 +125,27 @@ def test_the_same_examples_seen_in_another_way():
     assert (other.name, task.name, task.view) == ("b", "a", None)
     assert other.train is task.train
     assert other.test is task.test
+
+
+def test_a_stream_may_be_given_as_a_generator():
+    x = np.zeros((4, 3), np.uint8)
+    stream = Stream("s", (Task(f"task {i}", x, [0, 1, 0, 1]) for i in range(3)))
+    assert len(stream) == 3
+    assert [task.name for task in stream] == ["task 0", "task 1", "task 2"]
+    assert stream.outputs == 6
+    assert "has no tasks" in mistake(Stream, "s", iter(()))
+
+
+def test_masked_values_are_refused():
+    x = np.ma.masked_less(np.ones((4, 3)), 2)
+    labels = np.ma.array([0, 1, 0, 1], mask=[False, True, False, False])
+    assert "inputs have masked values" in mistake(Task, "a", x, [0, 1, 0, 1])
+    assert "labels have masked values" in mistake(Task, "a", np.ones((4, 3)), labels)
+    nothing_masked = np.ma.array(np.ones((4, 3)), mask=False)
+    assert len(Task("a", nothing_masked, [0, 1, 0, 1]).train) == 4
+
+
+def test_an_empty_test_set_is_refused_when_the_task_is_made():
+    x = np.zeros((4, 3), np.uint8)
+    line = mistake(Task, "a", x, [0, 1, 0, 1], test=(x[:0], []))
+    assert line == "task 'a' has no test examples: pass some, or leave test out"

@@ -67,9 +67,16 @@ def read_inputs(where: str, x: Any) -> Tensor | RowView:
             f"{where}: cannot read inputs of type {type(x).__name__}; pass an array, tensor,"
             " DataFrame or list"
         )
+    _refuse_masked(where, "inputs", x)
     maps.adopt(x)
     inputs = x if isinstance(x, Tensor) else _tensor(where, np.asarray(x))
     return inputs.float() if inputs.dtype == torch.float64 else inputs
+
+
+def _refuse_masked(where: str, what: str, values: Any) -> None:
+    """Refuse masked values: an array without its mask has arbitrary numbers in their place."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise Mistake(f"{where}: {what} have masked values; fill them, or leave those examples out")
 
 
 def first_not_finite(inputs: Tensor | RowView) -> int | None:
@@ -91,6 +98,7 @@ def read_labels(where: str, y: Any) -> tuple[list[Hashable], NDArray[np.int64]]:
     Labels become plain Python values, so that they compare, hash and save alike whatever their
     source.
     """
+    _refuse_masked(where, "labels", y)
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
     if isinstance(y, str) or not hasattr(y, "__len__"):
