@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from datetime import datetime
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -107,3 +108,27 @@ def printable(text: str) -> str:
         ascii(letter)[1:-1] if unicodedata.category(letter) in CONTROL else letter
         for letter in text
     )
+
+
+def twins(names: Iterable[str]) -> str | None:
+    """Two names that people take for one, and how they differ; None if there are none.
+
+    They differ in case, in outer spaces or in the encoding of an accent, which file systems and
+    programs change. Codes show the names that look the same.
+
+    >>> twins(["owl", "kite", "Owl"])
+    "'owl' and 'Owl' differ only in case"
+    >>> twins(["owl", "kite", "owl"])
+    """
+    first_with: dict[str, str] = {}
+    for name in names:
+        composed = unicodedata.normalize("NFC", name)
+        plain = unicodedata.normalize("NFC", composed.strip().casefold())
+        first = first_with.setdefault(plain, name)
+        if first == name:
+            continue
+        if unicodedata.normalize("NFC", first) == composed:
+            return f"{ascii(first)} and {ascii(name)} differ only in the encoding of an accent"
+        what = "outer spaces" if first.strip() == name.strip() else "case"
+        return f"{first!r} and {name!r} differ only in {what}"
+    return None

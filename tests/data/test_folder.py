@@ -7,7 +7,7 @@ from PIL import Image
 
 import mdmt
 from mdmt import benchmarks
-from mdmt.benchmarks.folder import folder, folder_task
+from mdmt.benchmarks.folder import folder, folder_fingerprint, folder_task
 from support.configs import config_for
 from support.helpers import mistake
 
@@ -130,9 +130,9 @@ def test_mistakes_are_named_with_their_path(place):
     bad.rmdir()
 
     bad = picture(place / "A BIRDS" / "kind 0" / "0.png").parent.parent
-    assert "have the same name" in (message := mistake(folder, 1, data=place))
-    assert str(place) in message
-    assert "A BIRDS" in message
+    assert mistake(folder, 1, data=place).startswith(
+        f"{place}: the tasks 'A BIRDS' and 'a birds' differ only in case"
+    )
     (bad / "kind 0" / "0.png").unlink()
     (bad / "kind 0").rmdir()
     bad.rmdir()
@@ -143,6 +143,32 @@ def test_mistakes_are_named_with_their_path(place):
 
     bad = picture(place / "a birds" / "kind 0" / "deeper" / "0.png").parent
     assert f"{bad} is a folder inside the class" in mistake(folder, 1, data=place)
+
+
+@pytest.mark.parametrize(
+    ("names", "difference"),
+    [
+        (("Owl", "owl"), "'Owl' and 'owl' differ only in case"),
+        (("caf\u00e9", "cafe\u0301"), r"'cafe\u0301' and 'caf\xe9' differ only in the encoding"),
+        (("owl", "owl "), "'owl' and 'owl ' differ only in outer spaces"),
+    ],
+)
+@pytest.mark.parametrize("part", [".", "train"])
+def test_classes_that_look_the_same_are_refused(place, names, difference, part):
+    """Otherwise they would be learned as two classes."""
+    for name in names:
+        picture(place / "birds" / part / name / "0.png")
+    told = f"{place / 'birds' / part}: the classes {difference}"
+    assert mistake(folder, 1, data=place).startswith(told)
+    assert mistake(folder_fingerprint, place).startswith(told)
+
+
+def test_classes_of_one_head_that_look_the_same_are_refused(place):
+    for number, name in enumerate(("Owl", "owl", "owl")):
+        picture(place / f"task {number}" / name / "0.png")
+    assert [task.classes for task in folder(1, data=place)] == [("Owl",), ("owl",), ("owl",)]
+    told = mistake(folder, 1, data=place, heads="shared")
+    assert told.startswith(f"{place}: the classes 'Owl' and 'owl' differ only in case")
 
 
 def test_mistakes_with_train_and_test(place):

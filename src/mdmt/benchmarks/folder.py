@@ -6,7 +6,7 @@ ignored.
 
 from __future__ import annotations
 
-import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,11 +20,12 @@ from mdmt.data.fingerprint import fingerprint
 from mdmt.data.images import IMAGE_SUFFIXES, BrokenImages, Images, OnImage, load_images
 from mdmt.errors import Mistake
 from mdmt.tasks import HeadKind, RowView, Stream, Task
-from mdmt.words import count
+from mdmt.words import count, twins
 
 IMAGE_SIZE = 32  # enough for a small network from scratch; 64 takes four times as long
 LAYOUT = "DIR/task/class/image.jpg or DIR/task/{train,test}/class/image.jpg"
 SPLITS = {"train", "test", "val", "valid", "validation"}  # usual names for parts of one task
+NAMES = {"task": "tasks", "class": "classes"}
 IGNORE = {"thumbs.db", "desktop.ini", "__macosx"}
 Classes = dict[str, list[Path]]  # the images of each class, in name order
 
@@ -72,6 +73,8 @@ def folder(
         raise Mistake(f"tasks={tasks!r}: {data} has {len(places)}, so 1 to {len(places)}")
     files = [_task_files(place) for place in places]  # this checks all tasks, also unused ones
     files = files[:tasks]
+    if heads == "shared":  # equal names are one class, whatever the task
+        _check_names(NAMES["class"], Path(data), chain.from_iterable(task.train for task in files))
     images = _load_all(files, image_size, cache, progress, skip_broken)
     stream = []
     for number, (place, task_files) in enumerate(zip(places, files, strict=False)):
@@ -188,7 +191,6 @@ def _untested_notes(places: list[Path], tasks: list[TaskFiles]) -> list[str]:
 def _task_folders(data: Path) -> list[Path]:
     """List the folders of the tasks; refuse equal names and the parts of a single task."""
     places = _folders(data, "task")
-    _check_names(places)
     names = [place.name for place in places]
     if "train" in names and set(names) <= SPLITS and not _parts(data / "train"):
         raise Mistake(
@@ -199,14 +201,10 @@ def _task_folders(data: Path) -> list[Path]:
     return places
 
 
-def _check_names(places: list[Path]) -> None:
-    """Refuse names that differ only in case, spaces or the encoding of an accent."""
-    first_with: dict[str, Path] = {}
-    for place in places:
-        name = unicodedata.normalize("NFC", place.name).casefold().strip()
-        twin = first_with.setdefault(name, place)
-        if twin is not place:
-            raise Mistake(f"{place} and {twin.name!r} have the same name: rename one of them")
+def _check_names(kind: str, place: Path, names: Iterable[str]) -> None:
+    """Refuse names that differ only in case, outer spaces or the encoding of an accent."""
+    if (difference := twins(names)) is not None:
+        raise Mistake(f"{place}: the {kind} {difference}: rename one of them, or merge them")
 
 
 def _task_files(task: Path) -> TaskFiles:
@@ -273,6 +271,7 @@ def _folders(place: Path, kind: str) -> list[Path]:
             raise Mistake(f"{path} is a file among {kind} folders: expected {LAYOUT}")
     if not inside:
         raise Mistake(f"{place} is empty: it has no {kind} folders; expected {LAYOUT}")
+    _check_names(NAMES[kind], place, (path.name for path in inside))
     return inside
 
 
