@@ -128,7 +128,7 @@ def twins(names: Iterable[str]) -> str | None:
         if first == name:
             continue
         if unicodedata.normalize("NFC", first) == composed:
-            return f"{ascii(first)} and {ascii(name)} differ only in the encoding of an accent"
+            return f"{first!a} and {name!a} differ only in the encoding of an accent"
         what = "outer spaces" if first.strip() == name.strip() else "case"
         return f"{first!r} and {name!r} differ only in {what}"
     return None

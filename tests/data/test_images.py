@@ -133,6 +133,17 @@ def test_every_kind_of_image_becomes_rgb(tmp_path):
     assert np.unique(decode(tmp_path / "16.png", 3).pixels).tolist() == [60]
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_pixels_of_unknown_range_are_refused(tmp_path, kind):
+    """Floats in 0 to 1 would become black, and 32-bit numbers white."""
+    path = tmp_path / "a.tif"
+    Image.fromarray(np.full((4, 5), 1, kind)).save(path)
+    told = mistake(load_images, [path], 3, cache=tmp_path / "cache")
+    assert told.startswith(
+        f"{path} has floating-point, signed or 32-bit pixels, whose range is unknown: "
+    )
+
+
 def test_a_photograph_is_turned_upright(tmp_path):
     image = Image.new("RGB", (8, 4))
     image.paste((255, 255, 255), (0, 0, 4, 4))  # its left half is white

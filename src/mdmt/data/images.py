@@ -128,12 +128,19 @@ def decode(path: Path, size: int) -> Picture:
     try:
         with Image.open(path) as opened:
             enlarged = opened.width < size and opened.height < size
+            if opened.mode in ("F", "I"):
+                raise Mistake(
+                    f"{path} has floating-point, signed or 32-bit pixels, whose range is unknown:"
+                    " save it with 8 or 16 bits a pixel, without a sign"
+                )
             image = ImageOps.exif_transpose(opened)
             if image.mode.startswith("I;16"):  # 16 bits: a plain conversion would clip them
                 image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             if "transparency" in image.info:
                 image = image.convert("RGBA")
             image = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
+    except Mistake:
+        raise
     except FileNotFoundError:
         raise Mistake(f"{path} is missing") from None
     except UnidentifiedImageError:
