@@ -6,7 +6,8 @@
 `collect` leaves out weights and data: a run in results/ is its `config.json`, its `record.json`, a
 thinned `steps.csv` and, for one seed of the methods in Fig. 3, 5 and 6, some of its
 `snapshots.safetensors`. `write` reads results/ only. The notes in results/notes.json are written by
-hand: they explain values below the published ones, by benchmark and by row or metric.
+hand: they explain values below the published ones, by benchmark and by row or metric; `about` is a
+paragraph on all of them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from mdmt.system.files import read_json, write_file, write_json
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 NOTES = "notes.json"
+ABOUT = "about"
 PAGE = ROOT / "docs" / "results.html"
 STEPS_OF_A_TASK = 25
 DRAWN = ("a-gem", "mega", "mdmt-r")  # the methods of Fig. 5 and 6
@@ -62,7 +64,9 @@ README_INTRO = """\
 The paper's benchmarks with the full protocol, beside the published values (`band`: inside the
 published mean ± standard deviation, above, or below). [RESULTS.md](RESULTS.md) has the other
 metrics, the reasons for differences as far as we know them, and the run behind each number. To
-repeat a row: `mdmt data fetch mnist`, then `mdmt run permuted-mnist --method mdmt-r --seeds 3`."""
+repeat a row: `mdmt data fetch mnist`, then `mdmt run permuted-mnist --method mdmt-r --seeds 3`.
+The five published runs of Permuted MNIST have one stream, that of seed 1234, and differ in first
+weights alone (RESULTS.md has the evidence); `--set stream=published` learns it with every seed."""
 
 
 def collect(runs: Path, results: Path) -> int:
@@ -235,6 +239,8 @@ def about_best(study: Study, row: Row) -> str:
 def part_of_page(study: Study, notes: dict[str, str]) -> list[str]:
     """The part of RESULTS.md about one study."""
     lines = [f"## {study.title}", ""]
+    if ABOUT in notes:
+        lines += [notes[ABOUT], ""]
     if study.benchmark in PUBLISHED:
         lines += [*accuracy_table(study), "", *others_table(study), ""]
     else:
@@ -257,7 +263,7 @@ def results_page(
     """The text of RESULTS.md."""
     lines = [RESULTS_INTRO]
     for study in studies:
-        lines += part_of_page(study, notes.get(f"{study.benchmark}, {study.heads}", {}))
+        lines += part_of_page(study, notes.get(notes_key(study), {}))
     lines += ablation_page(best) if best else []
     return "\n".join(lines).rstrip() + "\n"
 
@@ -332,14 +338,23 @@ def read_results(results: Path) -> list[Study]:
     if unusable:
         raise SystemExit("\n".join(f"{run.path}: {run.reason}" for run in unusable))
     order = [*PUBLISHED, *(study.benchmark for study in studies)]
-    return sorted(studies, key=lambda study: (order.index(study.benchmark), len(study.reduced)))
+    return sorted(
+        studies,
+        key=lambda study: (order.index(study.benchmark), study.stream == "own", len(study.reduced)),
+    )
+
+
+def notes_key(study: Study) -> str:
+    """The name of a study in the notes."""
+    stream = ", published stream" if study.stream == "published" else ""
+    return f"{study.benchmark}, {study.heads}{stream}"
 
 
 def check_notes(notes: dict[str, dict[str, str]], studies: list[Study]) -> None:
     """Refuse a note for a row that is not in the results."""
     labels: dict[str, set[str]] = {}
     for study in studies:
-        names = labels.setdefault(f"{study.benchmark}, {study.heads}", set())
+        names = labels.setdefault(notes_key(study), {ABOUT})
         names |= {*(metric.name for metric in SHOWN), *(row.label for row in study.rows)}
     for key, own in notes.items():
         for label in own:

@@ -122,6 +122,7 @@ class Learner:
         self.recorder = Recorder(
             self.reader, stop=self._stop, batch=self.batch, per_class=bool(per_class)
         )
+        self.order_seed = self.seed  # of the order of examples; a stream may have another
         self.randomness = Randomness(seed, self.device)  # for a user's dropout
         self.network: Model | None = None  # built for the first task
         self.gradients: Gradients  # likewise
@@ -192,7 +193,7 @@ class Learner:
 
     def _order(self, task: Task) -> Order:
         more = self.is_more_data
-        return Order(self.seed, self.current, task.size, self.batch, self.min_batch, more)
+        return Order(self.order_seed, self.current, task.size, self.batch, self.min_batch, more)
 
     def step(self, batch: Batch) -> None:
         """One step of Algorithm 1: learn the mini-batch, then show it to the memory."""
@@ -458,6 +459,7 @@ class Learner:
             about["backbone_class"] = arguments.class_path(self.backbone)
         about |= {
             "learner": self._settings(),
+            "order_seed": self.order_seed,
             "open": self.task_name,
             "more": self.is_more_data,
             "done": self.step_in_task,
@@ -491,6 +493,7 @@ class Learner:
         for name, part in self.parts().items():
             part.load_state(*states[name])
         self.randomness.load_state(tensors)
+        self.order_seed = about.get("order_seed", self.seed)
         self.task_name = about["open"]
         self.is_more_data = about.get("more", False)
         self.step_in_task = about["done"]
@@ -612,6 +615,8 @@ class Learner:
             self.normalisation.scale = stream.scale
         if self.normalisation.mean is None:
             self.normalisation.mean = stream.mean
+        if stream.order_seed is not None:
+            self.order_seed = stream.order_seed
 
     def _close(self, task: Task) -> None:
         """All mini-batches were learned: the method looks back, and the memory keeps its share."""

@@ -249,7 +249,8 @@ class Stream:
     seen so far or all tasks. `per_class`: accuracy is the mean of the classes' accuracies. `scale`
     and `mean` normalise every input: x * scale - mean. `reduced` lists how the stream is smaller
     than the published one (tasks, subset, image size, substitute images). `notes` are messages for
-    the user, for example which images were skipped.
+    the user, for example which images were skipped. With an `order_seed`, every learner sees the
+    examples in the order of that seed, whatever its own.
     """
 
     name: str
@@ -262,6 +263,7 @@ class Stream:
     mean: Tensor | None = field(default=None, repr=False)
     reduced: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
+    order_seed: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))  # a generator can be read only once

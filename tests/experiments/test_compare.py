@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, pstdev
 
@@ -331,6 +332,18 @@ def test_what_is_wrong_with_a_published_row_stands_below_every_table():
     assert latex.count(r"$\dag{}") == 8
     assert all(rf"\par{{\footnotesize \dag{{}} {note}" in latex for note in notes[:2])
     assert r"\dag{} mer: LCA\_10 is what" in latex
+
+
+def test_beside_streams_of_their_own_a_line_says_that_the_published_runs_had_one():
+    values = published("permuted-mnist", "van")
+    rows = [
+        some_row(label=label, benchmark="permuted-mnist", published=values, stream=stream)
+        for label, stream in (("van", "own"), ("van[lr=0.03]", "own"), ("ewc", "published"))
+    ]
+    line = "published on permuted-mnist: runs on the stream of seed 1234 alone, which differ in"
+    assert text.as_markdown(tables.blocks(rows)).count(line) == 1
+    for silent in ([rows[2]], [replace(rows[0], published=None)], published_rows()):
+        assert "stream" not in text.as_markdown(tables.blocks(silent))
 
 
 def test_nothing_finished_is_exit_code_2(tmp_path, capsys):

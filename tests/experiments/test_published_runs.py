@@ -13,9 +13,11 @@ from mdmt import backbones, benchmarks
 from mdmt.cli.app import main
 from mdmt.data.sources import IMAGENET_RESNET18
 from mdmt.experiments.networks import load_imagenet
-from mdmt.experiments.resolve import reduced
+from mdmt.experiments.resolve import check_config, reduced, stream_for
+from mdmt.experiments.run import learner_for, run
 from support.configs import config_for
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
+from support.helpers import mistake
 
 
 def ran(capsys, *arguments):
@@ -71,6 +73,59 @@ def test_permuted_mnist_and_split_cifar_run(tmp_path, capsys):
     assert result["published"] is None
     result = ran(capsys, "split-cifar", "--subset", "5", *common)
     assert result["reduced"]["subset"] == 5
+
+
+class Interrupted(Exception):
+    """Ends a run in the middle of a task."""
+
+
+def test_the_published_stream_is_that_of_seed_1234_with_every_seed(tmp_path):
+    write_mnist(tmp_path / "mnist", 5040, 30)
+    options = {"tasks": 2, "data": str(tmp_path)}
+
+    def done(method, seed, **more):
+        return run(config_for("permuted-mnist", method, seed=seed, **options), tmp_path, **more)
+
+    def first_batch(method, seed):
+        """The labels of the first mini-batch, and the first pixels of its images."""
+        seen = []
+        config = config_for("permuted-mnist", method, seed=seed, **options)
+        learner = learner_for(config)
+        step = learner.step
+        learner.step = lambda batch: (seen.append(batch), step(batch))
+        learner.run(stream_for(config))
+        return [batch.inputs.tolist() for batch in seen]
+
+    theirs = "mdmt-r[reference_batch=8,stream=published]"
+    own = "mdmt-r[reference_batch=8]"
+    assert done(theirs, 1234).weights_sha256 == done(own, 1234).weights_sha256
+    assert first_batch(theirs, 1235) == first_batch(own, 1234) != first_batch(own, 1235)
+    weights = {done(method, 1235).weights_sha256 for method in (theirs, own)}
+    assert len(weights | {done(own, 1234).weights_sha256}) == 3
+
+    def stop(learner):
+        if learner.current == 1 and learner.step_in_task == 2:
+            raise Interrupted
+
+    whole = done(theirs, 1235)
+    with pytest.raises(Interrupted):
+        done(theirs, 1235, fresh=True, every=1, on_step=stop)
+    assert done(theirs, 1235).weights_sha256 == whole.weights_sha256
+
+
+def test_only_permuted_mnist_has_one_published_stream():
+    line = "stream=published is for permuted-mnist, whose published runs all had one stream; "
+    other = config_for("permuted-digits", "van", tasks=2)
+    for refused in (
+        lambda: config_for("permuted-digits", "van[stream=published]"),
+        lambda: check_config(replace(other, stream="published")),
+    ):
+        assert mistake(refused) == f"{line}permuted-digits has a stream for each seed"
+    theirs = config_for("permuted-mnist", "van", settings={"stream": "published"})
+    assert theirs.label == "van[stream=published]"
+    assert mistake(config_for, "permuted-mnist", "van[stream=mine]") == (
+        "stream=mine: must be own or published"
+    )
 
 
 @pytest.mark.parametrize("benchmark", ["split-cub", "split-awa"])

@@ -99,6 +99,23 @@ def test_each_row_stands_beside_what_was_published(measured):
     assert "old" not in readme
 
 
+def test_the_published_stream_has_a_table_and_notes_of_its_own(measured, tmp_path):
+    full_run(tmp_path / "more", "van[stream=published]", 1234, 0.47)
+    results.collect(tmp_path / "more", measured)
+    notes = {
+        "permuted-mnist, shared": {"about": "streams of their own."},
+        "permuted-mnist, shared, published stream": {"van[stream=published]": "one stream."},
+    }
+    (measured / "notes.json").write_text(json.dumps(notes))
+    page = made(measured)["RESULTS.md"]
+    theirs, own = page.split("## permuted-mnist, 17 tasks, one shared head")[1:]
+    assert theirs.startswith(", the published stream\n")
+    assert "| `van[stream=published]` | 47.00 | 47.55 ± 2.37 | inside | -0.55 |" in theirs
+    assert "- `van[stream=published]`: one stream." in theirs
+    assert own.startswith("\n\nstreams of their own.\n\n| method |")
+    assert "| `van` |" in own
+
+
 def test_a_note_on_no_row_stops_it(measured):
     (measured / "notes.json").write_text('{"permuted-mnist, shared": {"ewc": "not measured"}}')
     with pytest.raises(

@@ -116,6 +116,18 @@ def test_a_table_has_one_stream_and_one_kind_of_head(tmp_path):
     ]
 
 
+def test_the_published_stream_is_a_study_of_its_own(tmp_path):
+    for seed in (1234, 1235):
+        leave(tmp_path, "van", seed, benchmark="permuted-mnist")
+    leave(tmp_path, "van[stream=published]", 1234, benchmark="permuted-mnist")
+    own, theirs = read(tmp_path)[0]
+    assert own.title == "permuted-mnist, 3 tasks, one shared head"
+    assert theirs.title == f"{own.title}, the published stream"
+    assert [one.entries[0].label for one in (own, theirs)] == ["van", "van[stream=published]"]
+    assert "the published ones with every seed" in sections.setup(theirs)["tasks"]
+    assert "published" not in sections.setup(own)["tasks"]
+
+
 def test_studies_have_names_that_differ(tmp_path):
     leave(tmp_path, "van")
     leave(tmp_path, "van", subset=50)

@@ -75,6 +75,17 @@ def test_hashes_stay(benchmark, variant):
     assert (read, read.hash) == (config, config.hash)
 
 
+def test_the_stream_is_part_of_the_hash_and_a_file_without_it_has_its_own():
+    own, theirs = (
+        config_for("permuted-mnist", method) for method in ("van", "van[stream=published]")
+    )
+    assert own.hash != theirs.hash
+    assert replace(theirs, stream="own").hash == own.hash
+    content = own.to_json()
+    del content["stream"]
+    assert RunConfig.from_json(content) == own
+
+
 def test_a_hash_with_everything_set():
     config = config_for(
         "permuted-digits",

@@ -55,6 +55,9 @@ REQUESTS = {
     "network": {"benchmark": "split-digits", "backbone": "resnet18"},
     "width": {"benchmark": "split-digits", "backbone": "reduced_resnet18[width=7]"},
     "published": {"benchmark": "split-cifar", "method": "gem", "tasks": 3},
+    "published stream": {
+        "benchmark": "permuted-mnist", "method": "van", "set": ["stream=published"],
+    },
     "published network": {"benchmark": "split-cifar", "backbone": "reduced_resnet18"},
     "birds": {"benchmark": "split-cub", "image_size": 64},
     "weights": {"benchmark": "split-cifar", "weights": "weights.pth"},
@@ -92,7 +95,9 @@ def test_the_command_of_every_method_does_the_same_run(method, benchmark, monkey
     assert repeated == config
 
 
-@pytest.mark.parametrize("name", ["width", "photos", "large photos", "machine", "own width"])
+@pytest.mark.parametrize(
+    "name", ["width", "photos", "large photos", "machine", "own width", "published stream"]
+)
 def test_the_command_in_the_report_does_the_same_runs(name, place, monkeypatch):
     options = {"method": "van", **REQUESTS[name]}
     benchmark, method = options.pop("benchmark", "permuted-digits"), options.pop("method")

@@ -59,6 +59,7 @@ LIKE = {
         MNIST,
         {},
         {
+            "joint": {"lr": 0.1},
             "ewc": {"lr": 0.1, "strength": 3.0},
             "gem": {"lr": 0.1},
             "pi": {"strength": 0.001},

@@ -19,6 +19,7 @@ from mdmt.learning.arguments import device_of, precision_of
 from mdmt.memory import POLICIES
 from mdmt.methods import METHODS
 from mdmt.methods.base import Method
+from mdmt.published.settings import ONE_STREAM
 from mdmt.runs.config import FIELD_CHECKS, RunConfig
 from mdmt.runs.request import RunRequest, label_of, parse_variant
 from mdmt.system.own_code import is_own, load, source_sha256
@@ -31,6 +32,7 @@ COMMON_TYPES = {  # settings that every method has, with their types
     "memory": int,
     "policy": str,
     "heads": str,
+    "stream": str,
     "optimiser": str,
     "augment": str,
 }
@@ -76,6 +78,7 @@ def resolve(
         benchmark=bench.name,
         tasks=tasks,
         heads=heads,
+        stream=_stream_choice(values.get("stream", "own"), bench),
         method=name,
         arguments=kind(**arguments).arguments,
         memory=memory_spec(policy, values["memory"], classes),
@@ -210,6 +213,17 @@ def _network_source(name: str) -> str | None:
     return source_sha256(name.partition(":")[0]) if is_own(name) else None
 
 
+def _stream_choice(name: str, bench: benchmarks.Benchmark) -> str:
+    if name not in ("own", "published"):
+        raise Mistake(f"stream={name}: must be own or published")
+    if name == "published" and bench.name not in ONE_STREAM:
+        raise Mistake(
+            f"stream=published is for {', '.join(ONE_STREAM)}, whose published runs all had one"
+            f" stream; {bench.name} has a stream for each seed"
+        )
+    return name
+
+
 def _augmentation(name: str, bench: benchmarks.Benchmark) -> str:
     if check_augmentation(name) != "none" and not bench.has_images:
         raise Mistake(f"augment={name}: {bench.name} has no images to shift and mirror")
@@ -251,6 +265,7 @@ def check_config(config: RunConfig) -> None:
     """Refuse a configuration from a file that this version cannot run."""
     bench = benchmarks.find(config.benchmark)
     check_stream(bench, config.heads, config.tasks, config.cross_validation)
+    _stream_choice(config.stream, bench)
     bench.check_options(data=config.data, image_size=config.image_size, weights=config.weights_file)
     if config.cross_validation and config.validation != bench.validation:
         raise Mistake(
@@ -291,8 +306,9 @@ def check_data_present(config: RunConfig) -> None:
 
 def stream_for(config: RunConfig, **more: Any) -> Stream:
     """The stream of a configuration."""
-    return benchmarks.find(config.benchmark).stream(
-        config.seed,
+    published = ONE_STREAM[config.benchmark] if config.stream == "published" else None
+    stream = benchmarks.find(config.benchmark).stream(
+        config.seed if published is None else published,
         tasks=config.tasks,
         heads=config.heads,
         data=config.data,
@@ -302,6 +318,7 @@ def stream_for(config: RunConfig, **more: Any) -> Stream:
         skip_broken=config.skip_broken,
         **more,
     )
+    return stream if published is None else replace(stream, order_seed=published)
 
 
 def file_sha256(path: str) -> str:

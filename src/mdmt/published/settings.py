@@ -70,9 +70,11 @@ COMMON: dict[str, SettingRow] = {
     "lr": by_benchmark("ours", LR),
 }
 BY_METHOD: dict[str, dict[str, SettingRow]] = {
+    # In the programs Joint is a flag of VAN, MULTI_TASK: on MNIST its rate is that of VAN's script,
+    # replicate_results. Those on CIFAR and CUB are in the names of result files.
     "joint": {
         "lr": {
-            MNIST: Cell(0.1, "ours"),
+            MNIST: Cell(0.03, "script"),
             CIFAR: Cell(0.03, "script"),
             CUB: Cell(0.03, "script"),
             AWA: Cell(0.01, "ours"),
@@ -156,6 +158,10 @@ STREAMS: dict[str, SettingValues] = {
     CUB: {"tasks": 17, "heads": "per-task"},
     AWA: {"tasks": 17, "heads": "per-task"},
 }
+# The published runs of these benchmarks all had one stream, that of this seed, and differ in first
+# weights alone: TensorFlow's loader of MNIST sets numpy's seed back to that of the graph, 1234,
+# after the programs had set it to 1234 to 1238 and before they drew permutations and orders.
+ONE_STREAM = {MNIST: 1234}
 CLASSES = {MNIST: 170, CIFAR: 85, CUB: 170, AWA: 85}  # of all tasks together
 DEFAULTS: dict[str, SettingValues] = {
     "ewc": {"reading": "code", "samples": 200},

@@ -75,6 +75,7 @@ def setup(study: Study) -> dict[str, str]:
         ),
         "tasks": (
             f"{study.tasks}, learned one after the other ({train} examples each, {test} to test)"
+            + (", the published ones with every seed" if study.stream == "published" else "")
         ),
         "heads": (
             "one head that all tasks share" if study.heads == "shared" else "a head for each task"

@@ -24,6 +24,15 @@ from mdmt.runs.snapshots import Snapshots
 from mdmt.words import count, printable
 
 Array = NDArray[np.float64]
+SHARED = (  # what the runs of a study have in common, besides benchmark, heads and tasks
+    "stream",
+    "image_size",
+    "subset",
+    "weights",
+    "cross_validation",
+    "validation",
+    "fingerprint",
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,12 @@ class Study:
         tasks = count(
             "held-out task" if self.runs[0].config.cross_validation else "task", self.tasks
         )
-        return f"{self.benchmark}, {tasks}, {heads}{self.detail}"
+        stream = ", the published stream" if self.stream == "published" else ""
+        return f"{self.benchmark}, {tasks}, {heads}{stream}{self.detail}"
+
+    @property
+    def stream(self) -> str:
+        return self.runs[0].config.stream
 
     @property
     def runs(self) -> list[Run]:
@@ -245,8 +259,7 @@ def _reason(folder: RunFolder, state: RunState, tasks: int | None) -> str:
 def _stream(run: Run) -> tuple[str, ...]:
     """The settings that all runs of a study must share."""
     config = run.config
-    keys = ("image_size", "subset", "weights", "cross_validation", "validation", "fingerprint")
-    options = {key: getattr(config, key) for key in keys}
+    options = {key: getattr(config, key) for key in SHARED}
     if config.benchmark == "folder" and config.fingerprint is None:  # written by an earlier version
         options["data"] = config.data
     content = json.dumps(options | _stream_reduction(run), sort_keys=True)

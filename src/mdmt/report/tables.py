@@ -19,6 +19,10 @@ from mdmt.runs.rows import MetricSpreads, Row
 from mdmt.words import bytes_text, count, shared_settings
 
 NOTEBOOK = "* not in the paper's Table 1: from the public notebooks behind it"
+ONE_STREAM = (
+    "published on {benchmark}: runs on the stream of seed {seed} alone, which differ in first"
+    " weights; --set stream=published learns it with every seed"
+)
 
 
 def reduction(reduced: Mapping[str, object], *, own_data: bool = False) -> str:
@@ -79,6 +83,9 @@ def footnotes(rows: list[Row]) -> list[str]:
     for row in rows:
         if row.published and "note" in row.published:
             lines.append(f"{NOTE_MARK} {row.label}: {row.published['note']}")
+    for benchmark, seed in {(row.benchmark, row.published_stream): None for row in rows}:
+        if seed is not None:
+            lines.append(ONE_STREAM.format(benchmark=benchmark, seed=seed))
     newer = dict.fromkeys(row.method for row in rows if row.method in NEWER)
     if newer:
         lines.append(f"newer than the paper: {', '.join(newer)}")

@@ -22,7 +22,7 @@ MAX_SEED = 2**32 - 1  # numpy's RandomState, which makes the published streams, 
 NEUTRAL: Settings = {  # a key with this value is left out of the hash
     "threads": 1, "device": "cpu", "precision": "fp32", "image_size": None, "subset": None,
     "weights": None, "cross_validation": False, "validation": None, "source": None,
-    "fingerprint": None, "augment": "none", "network_source": None,
+    "fingerprint": None, "augment": "none", "network_source": None, "stream": "own",
 }  # fmt: skip
 # Keys that do not change the result, and the seed, which names a folder below the hash. Without
 # skip_broken, broken images end the run, so there is no other result to confuse it with.
@@ -40,6 +40,7 @@ class RunConfig:
     benchmark: str
     tasks: int | None
     heads: str
+    stream: str  # own: by the seed of the run; published: the one of all published runs
     method: str  # a name, or module:Class
     arguments: Settings
     memory: Settings
@@ -155,6 +156,7 @@ FIELD_CHECKS: dict[str, gate.Check] = {
     "benchmark": gate.file_name,
     "tasks": gate.or_null(gate.whole(1, 10_000)),
     "heads": gate.matching("shared|per-task", "shared or per-task"),
+    "stream": gate.matching("own|published", "own or published"),
     "method": gate.matching(METHOD, "the name of a method, or module:Class"),
     "arguments": gate.settings,
     "memory": _memory,

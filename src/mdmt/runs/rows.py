@@ -11,7 +11,7 @@ from typing import NotRequired, TypedDict
 import mdmt.metrics as metrics
 from mdmt.metrics import A_T
 from mdmt.published import published, table
-from mdmt.published.settings import UNRECORDED, behind_table_1
+from mdmt.published.settings import ONE_STREAM, UNRECORDED, behind_table_1
 from mdmt.runs.config import RunConfig
 from mdmt.runs.paper import ABLATION
 from mdmt.runs.record import RunRecord, TaskInfo
@@ -81,6 +81,7 @@ class Row:
     memory_bytes: int  # of stored examples and of the method's other buffers
     chance: float | None = None  # the accuracy of a random guess among the classes of a task
     setup: tuple[str, ...] = ()  # how a user's own data were learned, in words
+    stream: str = "own"
     settings: JsonObject | None = None  # the point that `mdmt tune` tried
     against: str | None = None  # the label of the row that all rows are compared with
     differences: Differences | None = None
@@ -91,6 +92,13 @@ class Row:
         if self.chance is None:
             return False
         return 0 <= self.accuracy < self.chance + NEAR * (1 - self.chance)
+
+    @property
+    def published_stream(self) -> int | None:
+        """The seed of the one stream behind the published values, if these runs had others."""
+        if self.published is None or self.stream == "published":
+            return None
+        return ONE_STREAM.get(self.benchmark)
 
     @property
     def accuracy(self) -> float:
@@ -131,6 +139,7 @@ def row_of(
         memory_bytes=max(record.stored_bytes for record in records),
         chance=_chance(records[0].tasks),
         setup=_setup(first, records[0]),
+        stream=first.stream,
     )
 
 
@@ -213,7 +222,10 @@ def interval(values: list[float]) -> tuple[float, float] | None:
 
 
 def published_for(config: RunConfig) -> JsonObject | None:
-    """The row of Table 1 for a config that has its settings, or None."""
+    """The row of Table 1 for a config that has its settings, or None.
+
+    It may have a stream of its own where the published runs had only one: see `published_stream`.
+    """
     row = published(config.benchmark, config.method)
     if row is None or (config.benchmark, config.method) in UNRECORDED:
         return None
