@@ -83,6 +83,7 @@ class Running:
             if learner.method.uses_memory:
                 learner.memory.observe(batch, learner.with_features)
         learner._close(past)
+        learner._set_position(None)
 
     def _batches(self) -> Iterator[Batch]:
         learner = self.learner

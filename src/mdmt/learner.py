@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,7 @@ from mdmt.network.optimiser import Optimiser
 from mdmt.network.predictor import Prediction, Predictor
 from mdmt.runs.config import MAX_SEED
 from mdmt.runs.record import Record
+from mdmt.system.processes import interrupts_deferred
 from mdmt.tasks import Batch, HeadKind, Stream, Task
 from mdmt.words import call_text, count
 
@@ -131,6 +133,8 @@ class Learner:
         self.task_name: str | None = None  # its name, also after an interruption
         self.is_more_data = False  # whether it is more data of a task learned before
         self.step_in_task = 0  # steps of that task that are over
+        self.is_closed = False  # whether method and memory have closed it; evaluation is left
+        self.is_halfway = False  # whether an error came in the middle of a step
         self.last_checkpoint = ""  # its position and folder, in words
         arguments.own(self, backbone=self.backbone, method=self.method, memory=self.memory)
         self.memory.generator = generator(seed, Purpose.MEMORY)
@@ -151,28 +155,32 @@ class Learner:
     ) -> None:
         """Learn one task, then evaluate (Algorithm 1, Train).
 
-        With `more`, the task is one that was learned, and these are more data of its classes. After
-        an interruption, call it with the same task: it goes on where it stopped. `on_step` is
-        called after every step. With a `checkpoint` folder the state is written there now and then;
-        after a crash, `Learner.load` it and learn on. A loaded learner has no test examples: pass
-        those of the tasks it knows as `earlier`. `progress` shows a bar on stderr. A task may be
-        given as (name, x, y), or as (name, x, y, (x, y)) with a pair to test on.
+        With `more`, the task is one that was learned, and these are more data of its classes.
+        Ctrl-C interrupts after the current step, a second one at once. Call it with the same task
+        then: it goes on where it stopped. `on_step` is called after every step. With a `checkpoint`
+        folder the state is written there now and then; after a crash, `Learner.load` it and learn
+        on. A loaded learner has no test examples: pass those of the tasks it knows as `earlier`.
+        `progress` shows a bar on stderr. A task may be given as (name, x, y), or as
+        (name, x, y, (x, y)) with a pair to test on.
         """
         task = arguments.task_of(task)
         folder = Checkpoints(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
         if more or (self.is_more_data and task.name == self.task_name):
             task = self.heads.match_classes(task)
-        self._open(task, earlier, more)
-        self._announce(task)
-        with step_bar(task.name, shown=progress and ranks.rank() == 0) as show:
-            self._learn(task, folder, (show, on_step))
-        self.recorder.after_task(self.model, self.memory, self.method.buffer_bytes)
-        ranks.check_equal("weights", self.record.weights_sha256)
-        if folder is not None:
-            folder.write(self)
+        with interrupts_deferred() as raise_if_interrupted:
+            self._open(task, earlier, more)
+            if not self.is_closed:
+                self._announce(task)
+                with step_bar(task.name, shown=progress and ranks.rank() == 0) as show:
+                    self._learn(task, folder, (show, on_step), raise_if_interrupted)
+            self._finish(task, folder, raise_if_interrupted)
 
     def _learn(
-        self, task: Task, folder: Checkpoints | None, observers: Iterable[OnStep | None]
+        self,
+        task: Task,
+        folder: Checkpoints | None,
+        observers: Iterable[OnStep | None],
+        raise_if_interrupted: Callable[[], None],
     ) -> None:
         """Learn the mini-batches of a task that are left, then let method and memory close it."""
         last = self.steps_of(task)
@@ -180,16 +188,46 @@ class Learner:
         with self._learning(task) as model:
             for batch in self.reader.batches(task, self._order(task), steps):
                 self.recorder.before_step(task, self.step_in_task, model)
+                self.is_halfway = True
                 self.step(batch)
                 self.step_in_task += 1
                 self.recorder.after_step(self.step_in_task, last)
+                self.is_halfway = False
                 if folder is not None:
                     folder.after_step(self, self.record.steps)
                 for observe in observers:
                     if observe is not None:
                         observe(self)
+                raise_if_interrupted()
             self.recorder.before_step(task, self.step_in_task, model)
+            self.is_halfway = True
             self._close(task)
+            self.is_halfway = False
+
+    def _finish(
+        self, task: Task, folder: Checkpoints | None, raise_if_interrupted: Callable[[], None]
+    ) -> None:
+        """Evaluate, and write the last checkpoint; if that fails, the task stays open for it."""
+        self.recorder.after_task(
+            self.model, self.memory, self.method.buffer_bytes, raise_if_interrupted
+        )
+        ranks.check_equal("weights", self.record.weights_sha256)
+        is_more_data = self.is_more_data
+        self._set_position(None)
+        try:
+            if folder is not None:
+                folder.write(self)
+            raise_if_interrupted()
+        except BaseException:
+            self._set_position(task.name, is_more_data=is_more_data, is_closed=True)
+            raise
+
+    def _set_position(
+        self, name: str | None, *, is_more_data: bool = False, is_closed: bool = False
+    ) -> None:
+        self.task_name = name
+        self.is_more_data = is_more_data
+        self.is_closed = is_closed
 
     def _order(self, task: Task) -> Order:
         more = self.is_more_data
@@ -463,6 +501,8 @@ class Learner:
             "open": self.task_name,
             "more": self.is_more_data,
             "done": self.step_in_task,
+            **({"closed": True} if self.is_closed else {}),
+            **({"halfway": True} if self.is_halfway else {}),
         }
         return tensors, about
 
@@ -497,6 +537,8 @@ class Learner:
         self.task_name = about["open"]
         self.is_more_data = about.get("more", False)
         self.step_in_task = about["done"]
+        self.is_closed = about.get("closed", False)
+        self.is_halfway = about.get("halfway", False)
 
     def check_weights(self) -> None:
         """Stop if a weight is not finite."""
@@ -520,9 +562,22 @@ class Learner:
                 f"task {self.task_name!r} was interrupted at step {self.step_in_task}: learn it to"
                 f" its end before {task.name!r}"
             )
+        elif self.is_halfway:
+            self._warn_of_half_step()
         known = self.recorder.eval_tasks if self.is_more_data else {}
         self.recorder.add_eval_tasks(tested)
         self.recorder.add_eval_tasks(part for part in task.parts if part.name not in known)
+
+    def _warn_of_half_step(self) -> None:
+        remedy = "learn from a new learner on"
+        if self.last_checkpoint:
+            remedy = f"load the last checkpoint, {self.last_checkpoint}"
+        warnings.warn(
+            f"an error stopped {self.position_text} halfway, and part of its update was made: the"
+            f" result will differ from that of an uninterrupted run; to avoid this, {remedy}",
+            stacklevel=4,
+        )
+        self.is_halfway = False
 
     def _announce(self, task: Task) -> None:
         """Announce to the memory how many examples of each class the task has."""
@@ -631,8 +686,7 @@ class Learner:
                 )
                 if self.is_more_data:
                     self.memory.trim_task(self.current)
-        self.task_name = None
-        self.is_more_data = False
+        self.is_closed = True
 
     @contextmanager
     def _learning(self, task: Task) -> Iterator[Model]:

@@ -170,16 +170,19 @@ class Recorder:
         if self._stats is not None:
             self.step_log.fill(len(self.heads.tasks), step, *self._stats)
 
-    def after_task(self, model: Model, memory: Memory, buffer_bytes: int = 0) -> None:
-        """Add a row of accuracies and of drift.
+    def after_task(
+        self,
+        model: Model,
+        memory: Memory,
+        buffer_bytes: int = 0,
+        between: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Add a row of accuracies and of drift, once all of them are measured.
 
         Tasks that were learned together have one row, that of the last one. After additional data
-        of a learned task the new row replaces the last one.
+        of a learned task the new row replaces the last one, as it does when a row is measured
+        again. `between` is called after each task, and may raise an error.
         """
-        record = self.record
-        if self.is_more_data:
-            for matrix in (record.accuracy, record.accuracy_task_free, record.drift):
-                matrix.pop()
         names = self.heads.names
         names += [name for name in self.eval_tasks if name not in names]
         given: list[float | None] = []
@@ -189,11 +192,19 @@ class Recorder:
             measured = None if task is None else self.accuracies(task, model)
             given.append(None if measured is None else measured[0])
             free.append(None if measured is None else measured[1])
+            between()
         moved = [self._drift(name, model) for name in self.heads.names]
+        record = self.record
+        replaces = self.is_more_data
         size = len(self.heads.tasks)
-        _append(record.accuracy, given, size)
-        _append(record.accuracy_task_free, free, size)
-        _append(record.drift, moved, size)
+        for matrix, row in (
+            (record.accuracy, given),
+            (record.accuracy_task_free, free),
+            (record.drift, moved),
+        ):
+            if replaces:
+                matrix.pop()
+            _append(matrix, row, size)
         record.memory_bytes = sum(memory.bytes.values())
         record.buffer_bytes = buffer_bytes
         record.weights_sha256 = model.sha256()

@@ -48,6 +48,36 @@ def stop_request() -> Iterator[StopRequest]:
 
 
 @contextmanager
+def interrupts_deferred() -> Iterator[Callable[[], None]]:
+    """Note Ctrl-C inside the block; yields a function that raises KeyboardInterrupt if it came.
+
+    Call it wherever the work may be interrupted. It is also called at the end of the block. A
+    second Ctrl-C before that interrupts at once, so that work that hangs can be ended. If somebody
+    has replaced Python's own handler of Ctrl-C, and outside the main thread, this does nothing.
+    """
+    requested = False
+
+    def note(*_: object) -> None:
+        nonlocal requested
+        if requested:
+            raise KeyboardInterrupt
+        requested = True
+
+    def raise_if_requested() -> None:
+        nonlocal requested
+        if requested:
+            requested = False
+            raise KeyboardInterrupt
+
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    try:
+        with _handled(note, (signal.SIGINT,) if is_default else ()):
+            yield raise_if_requested
+    finally:
+        raise_if_requested()
+
+
+@contextmanager
 def terminable() -> Iterator[None]:
     """Let SIGTERM raise KeyboardInterrupt as Ctrl-C does, so that no worker is left behind."""
 
