@@ -1,5 +1,7 @@
 """A user's own images, and the message if something is wrong with them."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -92,6 +94,15 @@ def test_one_more_task_decodes_only_its_own_images(place, tmp_path):
     assert done[-1] == (20, 20)
     assert len(set((tmp_path / "cache" / "images").glob("*.u8")) - before) == 1
     assert len(folder_task(place / "c new", "other", image_size=8).train) == 16
+
+
+def test_a_damaged_cache_is_told(place, tmp_path):
+    fill(place, count=5)
+    assert folder(1, data=place, image_size=8).notes == ()
+    for pixels in (tmp_path / "cache" / "images").glob("*.u8"):
+        os.truncate(pixels, 4 * 3 * 8 * 8)
+    notes = folder(1, data=place, image_size=8).notes
+    assert [note.partition(" was ")[2] for note in notes] == ["damaged: 6 images decoded again"] * 2
 
 
 def test_hidden_files_are_passed_over(place):

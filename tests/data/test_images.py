@@ -77,12 +77,12 @@ def test_an_unfinished_or_cut_cache_is_made_again(tmp_path):
     paths = some(tmp_path / "in", 5)
     load_images(paths, 6, cache=tmp_path / "cache")
     (about,), (pixels,) = ((tmp_path / "cache").glob(f"*.{end}") for end in ("json", "u8"))
-    assert json.loads(about.read_text())["images"] == 5
+    assert len(json.loads(about.read_text())["checksums"]) == 5
     about.unlink()
     assert load_images(paths, 6, cache=tmp_path / "cache").pixels[4, 0, 0, 0] == 4
     os.truncate(pixels, 50)
     assert load_images(paths, 6, cache=tmp_path / "cache").pixels[4, 0, 0, 0] == 4
-    killed = pixels.with_name(f".{pixels.name}.1.tmp")
+    killed = about.with_name(f".{about.name}.1.tmp")
     killed.write_bytes(b"half")
     about.write_text("{")
     assert load_images(paths, 6, cache=tmp_path / "cache").pixels[4, 0, 0, 0] == 4
@@ -91,6 +91,58 @@ def test_an_unfinished_or_cut_cache_is_made_again(tmp_path):
     assert "cannot store 0.0 GB of decoded images there" in mistake(
         load_images, paths, 6, cache=tmp_path / "file" / "cache"
     )
+
+
+@pytest.mark.parametrize("damage", ["pixels", "cut", "description"])
+def test_damaged_pixels_are_decoded_again(tmp_path, damage):
+    paths = some(tmp_path / "in", 5)
+    right = load_images(paths, 6, cache=tmp_path / "cache").pixels.clone()
+    (about,), (pixels,) = ((tmp_path / "cache").glob(f"*.{end}") for end in ("json", "u8"))
+    if damage == "pixels":
+        with pixels.open("r+b") as file:
+            file.seek(2 * 3 * 6 * 6)  # the third image
+            file.write(b"x" * 10)
+    elif damage == "cut":
+        os.truncate(pixels, 3 * 3 * 6 * 6)
+    else:
+        about.write_text(about.read_text()[:-9])
+    again = load_images(paths, 6, cache=tmp_path / "cache")
+    assert torch.equal(again.pixels, right)
+    images = {"pixels": "1 image", "cut": "2 images", "description": "5 images"}[damage]
+    assert again.notes == (f"{pixels} was damaged: {images} decoded again",)
+    after = load_images(paths, 6, cache=tmp_path / "cache")
+    assert torch.equal(after.pixels, right)
+    assert after.notes == ()
+
+
+def test_only_the_images_that_are_read_are_decoded(tmp_path, monkeypatch):
+    paths, decoded = some(tmp_path / "in", 100), []
+    monkeypatch.setattr(
+        images, "decode", lambda path, size: (decoded.append(path), decode(path, size))[1]
+    )
+
+    def load(rows):
+        decoded.clear()
+        return load_images(paths, 20, cache=tmp_path / "cache", rows=rows)
+
+    made = load([70, 3, 70, 4])
+    assert decoded == [paths[3], paths[4], paths[70]]
+    assert made.pixels[:, 0, 0, 0][[3, 4, 70]].tolist() == [3, 4, 70]
+    assert made.enlarged == 3
+    load([3, 4, 5])
+    assert decoded == [paths[5]]
+    assert load(None).pixels[:, 0, 0, 0].tolist() == list(range(100))
+    assert len(decoded) == 96
+    assert load([3, 99]).enlarged == 2
+    assert decoded == []
+
+
+def test_a_broken_image_that_nobody_reads_is_no_mistake(tmp_path):
+    paths = some(tmp_path / "in", 5)
+    paths[2].write_text("not an image")
+    assert load_images(paths, 6, cache=tmp_path / "cache", rows=[0, 4]).pixels[4, 0, 0, 0] == 4
+    assert "is not an image" in mistake(load_images, paths, 6, cache=tmp_path / "cache")
+    assert load_images(paths, 6, cache=tmp_path / "cache", rows=[0, 4]).pixels[4, 0, 0, 0] == 4
 
 
 def test_two_at_once_do_the_work_once(tmp_path, monkeypatch):

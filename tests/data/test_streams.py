@@ -11,6 +11,7 @@ import mdmt
 from mdmt.benchmarks import split_awa, split_cifar, split_cub
 from mdmt.benchmarks.permuted_mnist import permuted_mnist, pixel_orders
 from mdmt.benchmarks.splits import draw_rows
+from mdmt.data.images import decode
 from mdmt.data.readers import read_awa2, read_cifar100
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
 
@@ -159,6 +160,62 @@ def test_split_awa_shares_a_class_over_its_tasks(tmp_path):
     assert stream.reduced == {"image_size": 8, "images": "substitute images"}
     two = split_awa.split_awa(1234, 2, data=tmp_path, image_size=8)
     assert [len(t.train) for t in two] == [len(t.train) for t in stream][:2]
+
+
+@pytest.mark.parametrize(
+    ("make", "write", "place"),
+    [
+        (split_cub.split_cub, write_cub, "CUB_200_2011"),
+        (split_awa.split_awa, write_awa, "Animals_with_Attributes2"),
+    ],
+)
+def test_only_the_images_that_are_read_are_decoded(tmp_path, monkeypatch, make, write, place):
+    """A short stream decodes its own images, and a full one the rest; both have the same pixels."""
+    decoded = []
+
+    def count(path, size):
+        decoded.append(path)
+        return decode(path, size)
+
+    def short():
+        decoded.clear()
+        return make(1234, 1, data=tmp_path, image_size=8, subset=7)[0]
+
+    def pixels(task):
+        return [part.inputs[torch.arange(len(part))] for part in (task.train, task.test)]
+
+    write(tmp_path / place)
+    monkeypatch.setattr("mdmt.data.images.decode", count)
+    first = short()
+    assert len(decoded) == len(set(decoded)) == 7 + len(first.test)
+    full = make(1234, data=tmp_path, image_size=8)
+    assert (
+        len(decoded)
+        == len(set(decoded))
+        == len(
+            {
+                row
+                for task in full
+                for part in (task.train, task.test)
+                for row in part.inputs.index.tolist()
+            }
+        )
+    )
+    again = short()
+    assert decoded == []
+    for one, other in zip(pixels(first), pixels(again), strict=True):
+        assert torch.equal(one, other)
+        assert one.flatten(1).any(1).all()  # no black image, which nobody decoded
+
+
+def test_a_damaged_cache_is_told(tmp_path):
+    write_cub(tmp_path / "CUB_200_2011")
+    assert split_cub.split_cub(1234, 1, data=tmp_path, image_size=8).notes == ()
+    (pixels,) = (tmp_path / "cache" / "images").glob("*.u8")
+    pixels.write_bytes(bytes(pixels.stat().st_size))
+    assert split_cub.split_cub(1234, 1, data=tmp_path, image_size=8).notes == (
+        f"{pixels} was damaged: 30 images decoded again",
+    )
 
 
 def test_a_stream_is_learned_from_the_map(tmp_path, monkeypatch):

@@ -87,7 +87,7 @@ def folder(
         stream,
         heads=heads,
         reduced=reductions(tasks=None if len(files) == len(places) else tasks, subset=subset),
-        notes=(*_broken_note(files, images), *_untested_notes(places, files)),
+        notes=(*_image_notes(files, images), *_untested_notes(places, files)),
     )
 
 
@@ -168,14 +168,16 @@ def _examples(
     return RowView(images.pixels, torch.tensor(whole)), [labels[number] for number in whole]
 
 
-def _broken_note(tasks: list[TaskFiles], images: list[Images]) -> list[str]:
-    """A note that names the skipped images, if there are any."""
+def _image_notes(tasks: list[TaskFiles], images: list[Images]) -> list[str]:
+    """Notes on damaged caches, and one that names the skipped images, if there are any."""
+    notes: list[str] = []
     paths: list[str] = []
     for task, pictures in zip(tasks, images, strict=True):
+        notes += pictures.notes
         paths += [str(task.paths[number]) for number in pictures.broken]
-    if not paths:
-        return []
-    return [f"{count('broken image', len(paths))} skipped: {', '.join(paths)}"]
+    if paths:
+        notes.append(f"{count('broken image', len(paths))} skipped: {', '.join(paths)}")
+    return notes
 
 
 def _untested_notes(places: list[Path], tasks: list[TaskFiles]) -> list[str]:

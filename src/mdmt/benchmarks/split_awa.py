@@ -15,17 +15,15 @@ from mdmt.benchmarks.splits import (
     IMAGENET_MEAN,
     SUBSTITUTE,
     TASKS,
-    Selection,
     count_tasks,
-    resized_copies,
+    load_parts,
     rows_of_classes,
-    select,
     split_stream,
 )
 from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.fingerprint import unpublished_fingerprint
-from mdmt.data.images import OnImage, load_images
-from mdmt.data.readers import ImageList, LabelledImages, read_awa2
+from mdmt.data.images import OnImage
+from mdmt.data.readers import ImageList, read_awa2
 from mdmt.data.sources import Location, substitute_note
 from mdmt.errors import Mistake
 from mdmt.tasks import HeadKind, Stream
@@ -86,26 +84,25 @@ def split_awa(
     count = count_tasks("split-awa", tasks, cross_validation)
     location = ensure_unpacked("awa2", data)
     awa = _read(location)
-    images = load_images(awa.paths, image_size, cache=cache, progress=progress)
-    source = LabelledImages(images.pixels, awa.labels)
     order = class_order(seed, cross_validation)
-    train = [Selection(source, share) for share in training_shares(order, awa)]
-    test = [select(source, classes, awa.test) for classes in order]
-    copies = resized_copies(images.enlarged, len(awa.paths), image_size)
+    test = [rows_of_classes(awa.labels, classes, awa.test) for classes in order]
+    parts = list(zip(training_shares(order, awa), test, strict=True))[:count]
+    loaded = load_parts(awa, parts, image_size, subset, seed, cache, progress)
     return split_stream(
         "split-awa",
         order[:count],
-        list(zip(train, test, strict=True))[:count],
+        loaded.parts,
         seed=seed,
         heads=heads,
         subset=subset,
         cross_validation=cross_validation,
-        images=copies if _is_published(location, awa) else SUBSTITUTE,
+        images=loaded.copies if _is_published(location, awa) else SUBSTITUTE,
         image_size=None if image_size == IMAGE_SIZE else image_size,
         outputs=OUTPUTS,
         per_class=True,
         scale=1.0,
         mean=IMAGENET_MEAN,
+        notes=loaded.notes,
     )
 
 

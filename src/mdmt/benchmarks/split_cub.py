@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from mdmt.benchmarks.splits import (
@@ -9,15 +10,15 @@ from mdmt.benchmarks.splits import (
     SUBSTITUTE,
     TASKS,
     count_tasks,
-    resized_copies,
-    select,
+    load_parts,
+    rows_of_classes,
     shuffle_classes,
     split_stream,
 )
 from mdmt.data.fetch import ensure_unpacked
 from mdmt.data.fingerprint import unpublished_fingerprint
-from mdmt.data.images import OnImage, load_images
-from mdmt.data.readers import LabelledImages, read_cub
+from mdmt.data.images import OnImage
+from mdmt.data.readers import read_cub
 from mdmt.tasks import HeadKind, Stream
 
 OUTPUTS = 200
@@ -52,24 +53,27 @@ def split_cub(
     """
     count = count_tasks("split-cub", tasks, cross_validation)
     cub = read_cub(ensure_unpacked("cub", data).folder)
-    images = load_images(cub.paths, image_size, cache=cache, progress=progress)
-    source = LabelledImages(images.pixels, cub.labels)
     order = class_order(seed, cross_validation)[:count]
+    train, test = (
+        partial(rows_of_classes, cub.labels, among=part) for part in (cub.train, cub.test)
+    )
+    parts = [(train(classes), test(classes)) for classes in order]
+    loaded = load_parts(cub, parts, image_size, subset, seed, cache, progress)
     is_published = (len(cub.train), len(cub.test)) == PUBLISHED_SIZES
-    copies = resized_copies(images.enlarged, len(cub.paths), image_size)
     return split_stream(
         "split-cub",
         order,
-        [(select(source, part, cub.train), select(source, part, cub.test)) for part in order],
+        loaded.parts,
         seed=seed,
         heads=heads,
         subset=subset,
         cross_validation=cross_validation,
-        images=copies if is_published else SUBSTITUTE,
+        images=loaded.copies if is_published else SUBSTITUTE,
         image_size=None if image_size == IMAGE_SIZE else image_size,
         outputs=OUTPUTS,
         scale=1.0,
         mean=IMAGENET_MEAN,
+        notes=loaded.notes,
     )
 
 

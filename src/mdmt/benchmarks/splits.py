@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mdmt.data.readers import LabelledImages
+from mdmt.data.images import OnImage, load_images
+from mdmt.data.readers import ImageList, LabelledImages
 from mdmt.errors import Mistake
 from mdmt.tasks import HeadKind, RowView, Stream, Task
 
@@ -102,6 +104,38 @@ def select(
 ) -> Selection:
     """Select the examples of some classes, optionally among some rows only."""
     return Selection(source, rows_of_classes(source.labels, classes, among))
+
+
+@dataclass(frozen=True)
+class LoadedParts:
+    """The training and test part of each task, with what is to be said of their images."""
+
+    parts: list[tuple[Selection, Selection]]
+    copies: str | None  # see `resized_copies`
+    notes: tuple[str, ...]
+
+
+def load_parts(
+    listed: ImageList,
+    parts: Sequence[tuple[Tensor, Tensor]],
+    size: int,
+    subset: int | None,
+    seed: int,
+    cache: str | Path | None,
+    progress: OnImage | None,
+) -> LoadedParts:
+    """Load the images that a stream reads; `parts` has the training and test rows of each task."""
+    labels = listed.labels
+    rows: set[int] = set()
+    for number, (train, test) in enumerate(parts):
+        rows.update(train[draw_rows(labels[train], subset, seed, number)].tolist(), test.tolist())
+    images = load_images(listed.paths, size, rows=rows, cache=cache, progress=progress)
+    source = LabelledImages(images.pixels, labels)
+    return LoadedParts(
+        [(Selection(source, train), Selection(source, test)) for train, test in parts],
+        resized_copies(images.enlarged, len(rows), size),
+        images.notes,
+    )
 
 
 def split_stream(

@@ -1,35 +1,31 @@
 """Images, decoded once into a file of pixels and read from it through a memory map.
 
-A cache is two files: `<key>.u8`, the pixels, and `<key>.json`, which describes them. The second is
-written last, so a cache without it is incomplete and gets decoded again. The key is a hash of the
-image size and of the image files: their paths, sizes and times.
+`data/cache.py` describes the files.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from mdmt.data.sources import cache_folder
+from mdmt.data.cache import FORMAT, PixelFile, images_folder
 from mdmt.errors import Mistake
 from mdmt.inputs.maps import map_file
-from mdmt.system.files import lock, new_file, remove_leftovers, write_json
+from mdmt.system.files import lock
+from mdmt.words import count
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
-CACHE_FORMAT = 1
 IMAGES_AT_ONCE = 32  # images that a thread decodes at a time
 OnImage = Callable[[int, int], None]  # images done, images in all
 
@@ -41,6 +37,7 @@ class Images:
     pixels: Tensor
     enlarged: int  # the number of images that were smaller than `size`
     broken: dict[int, str]  # the reason why an image cannot be read, by number; its pixels are 0
+    notes: tuple[str, ...] = ()  # lines for the user
 
 
 class BrokenImages(Mistake):
@@ -63,29 +60,20 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """Consecutive images in the form in which the cache stores them."""
+class _Result:
+    """An image in the form in which the cache stores it; a broken one is black."""
 
-    data: bytes
-    images: int
-    enlarged: int
-    broken: dict[int, str]
-
-
-class _Facts(TypedDict):
-    """The content of `<key>.json`."""
-
-    images: int
-    size: int
-    enlarged: int
-    broken: dict[str, str]
-    sha256: str
+    row: int
+    pixels: bytes
+    enlarged: bool = False
+    broken: str | None = None
 
 
 def load_images(
     paths: Sequence[Path],
     size: int,
     *,
+    rows: Iterable[int] | None = None,
     cache: str | Path | None = None,
     progress: OnImage | None = None,
     skip_broken: bool = False,
@@ -95,32 +83,32 @@ def load_images(
     PIL's bilinear filter is antialiased: each pixel is a mean over all the pixels that it covers.
     The published runs took four neighbours only, so their images were sharper, with aliasing.
 
-    Images are decoded on first use; two processes that load the same images decode them once.
-    Missing or broken files raise one Mistake that names them all and leave no cache, unless
-    `skip_broken` is set.
+    Images are decoded on first use; two processes that load the same images decode them once. With
+    `rows`, only these are decoded and may be read. Pixels that were damaged are decoded again,
+    with a note. Missing or broken files raise one Mistake, unless `skip_broken` is set.
     """
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise Mistake(f"image_size={size!r}: must be a whole number, 1 or more")
-    if not paths:
+    wanted = sorted(set(range(len(paths)) if rows is None else rows))
+    if not wanted:
         raise Mistake("no images were given")
-    folder = Path(cache) if cache is not None else cache_folder() / "images"
-    pixels = folder / f"{_key(paths, size)}.u8"
-    total = len(paths) * 3 * size * size
+    folder = Path(cache) if cache is not None else images_folder()
     try:
-        facts = _read_facts(pixels, total)
-        if facts is None:
-            facts = _decode_once(paths, size, pixels, progress, skip_broken)
+        pixels, damaged = _fill_cache(paths, size, wanted, folder, progress, skip_broken)
     except OSError as error:
         raise Mistake(
-            f"{folder}: cannot store {total / 1e9:.1f} GB of decoded images there "
-            f"({error.strerror}); set $MDMT_CACHE to another folder"
+            f"{folder}: cannot store {len(wanted) * 3 * size * size / 1e9:.1f} GB of decoded images"
+            f" there ({error.strerror}); set $MDMT_CACHE to another folder"
         ) from None
-    broken = {int(number): reason for number, reason in facts["broken"].items()}
+    about = pixels.about
+    broken = {row: about.broken[row] for row in wanted if row in about.broken}
     if broken and not skip_broken:
         raise BrokenImages(list(broken.values()))
     # A private map: it shares the pages of the file, but a stray write does not reach the file.
-    flat = map_file(pixels, total)
-    return Images(flat.view(-1, 3, size, size), facts["enlarged"], broken)
+    flat = map_file(pixels.path, pixels.total)
+    enlarged = len(set(about.enlarged).intersection(wanted))
+    note = f"{pixels.path} was damaged: {count('image', len(damaged))} decoded again"
+    return Images(flat.view(-1, 3, size, size), enlarged, broken, (note,) if damaged else ())
 
 
 def decode(path: Path, size: int) -> Picture:
@@ -151,7 +139,7 @@ def decode(path: Path, size: int) -> Picture:
 
 
 def _key(paths: Sequence[Path], size: int) -> str:
-    digest = hashlib.sha256(f"{CACHE_FORMAT} {size}\n".encode())
+    digest = hashlib.sha256(f"{FORMAT} {size}\n".encode())
     missing: list[str] = []
     for path in paths:
         try:
@@ -166,99 +154,86 @@ def _key(paths: Sequence[Path], size: int) -> str:
     return digest.hexdigest()[:32]
 
 
-def _read_facts(pixels: Path, total: int) -> _Facts | None:
-    """Read the description of a complete cache; None if the cache is missing or incomplete."""
-    try:
-        content: Any = {"broken": {}, **json.loads(_description(pixels).read_text())}
-        content["enlarged"] = int(content["enlarged"])
-        facts: _Facts = content
-        return facts if pixels.stat().st_size == total else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def _fill_cache(
+    paths: Sequence[Path],
+    size: int,
+    wanted: Sequence[int],
+    folder: Path,
+    progress: OnImage | None,
+    skip_broken: bool,
+) -> tuple[PixelFile, list[int]]:
+    """Decode the images that are missing or damaged in the cache; return also the damaged ones.
+
+    If another process is decoding, wait for it: it may decode the same images.
+    """
+    place = os.path.commonpath([os.path.abspath(path.parent) for path in paths])
+    pixels = PixelFile(folder / f"{_key(paths, size)}.u8", len(paths), size, place)
+    damaged = pixels.damaged(wanted)
+    if damaged or pixels.missing(wanted):
+        folder.mkdir(parents=True, exist_ok=True)
+        with lock(pixels.path.with_suffix(".lock"), wait=True):
+            pixels.read()
+            damaged = pixels.damaged(wanted)
+            todo = sorted({*damaged, *pixels.missing(wanted)})
+            if todo:
+                _decode_into(pixels, paths, todo, progress, skip_broken)
+    pixels.mark_used()
+    return pixels, damaged
 
 
-def _description(pixels: Path) -> Path:
-    return pixels.with_suffix(".json")
-
-
-def _decode_once(
-    paths: Sequence[Path], size: int, pixels: Path, progress: OnImage | None, skip_broken: bool
-) -> _Facts:
-    """Decode the images into a cache, unless another process does it meanwhile."""
-    pixels.parent.mkdir(parents=True, exist_ok=True)
-    with lock(pixels.with_suffix(".lock"), wait=True):
-        facts = _read_facts(pixels, len(paths) * 3 * size * size)
-        if facts is None:
-            _description(pixels).unlink(missing_ok=True)
-            facts = _build(paths, size, pixels, progress, skip_broken)
-            write_json(_description(pixels), {"format": CACHE_FORMAT, **facts})
-    return facts
-
-
-def _build(
-    paths: Sequence[Path], size: int, target: Path, progress: OnImage | None, skip_broken: bool
-) -> _Facts:
-    """Write the pixels and return their description."""
-    remove_leftovers(target)
-    digest = hashlib.sha256()
-    images = 0
-    enlarged = 0
-    broken: dict[str, str] = {}
-    with new_file(target) as file:
-        for piece in _decode_all(paths, size):
-            file.write(piece.data)
-            digest.update(piece.data)
-            broken |= {str(images + place): reason for place, reason in piece.broken.items()}
-            images += piece.images
-            enlarged += piece.enlarged
-            if progress is not None:
-                progress(images, len(paths))
+def _decode_into(
+    pixels: PixelFile,
+    paths: Sequence[Path],
+    rows: Sequence[int],
+    progress: OnImage | None,
+    skip_broken: bool,
+) -> None:
+    about = pixels.about
+    enlarged = set(about.enlarged)
+    broken: dict[int, str] = {}
+    with pixels.writing() as file:
+        for done, result in enumerate(_decode_all(paths, rows, pixels.size), 1):
+            pixels.write(file, result.row, result.pixels)
+            if result.enlarged:
+                enlarged.add(result.row)
+            if result.broken is not None:
+                broken[result.row] = result.broken
+            if progress is not None and (done % IMAGES_AT_ONCE == 0 or done == len(rows)):
+                progress(done, len(rows))
         if broken and not skip_broken:
             raise BrokenImages(list(broken.values()))
-    return {
-        "images": images,
-        "size": size,
-        "enlarged": enlarged,
-        "broken": broken,
-        "sha256": digest.hexdigest(),
-    }
+        about.broken |= broken
+        about.enlarged = sorted(enlarged)
 
 
-def _decode_all(paths: Sequence[Path], size: int) -> Iterator[_Piece]:
-    """Decode in threads, since Pillow releases the interpreter; yield the pieces in order.
+def _decode_all(paths: Sequence[Path], rows: Sequence[int], size: int) -> Iterator[_Result]:
+    """Decode in threads, since Pillow releases the interpreter; yield the images in order.
 
     Only twice as many pieces as threads are in memory at a time.
     """
     workers = os.cpu_count() or 1
-    pieces = (
-        paths[start : start + IMAGES_AT_ONCE] for start in range(0, len(paths), IMAGES_AT_ONCE)
-    )
+    pieces = (rows[start : start + IMAGES_AT_ONCE] for start in range(0, len(rows), IMAGES_AT_ONCE))
     with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
-        queue: deque[Future[_Piece]] = deque()
+        queue: deque[Future[list[_Result]]] = deque()
         try:
             for piece in islice(pieces, 2 * workers):
-                queue.append(pool.submit(_decode_piece, piece, size))
+                queue.append(pool.submit(_decode_piece, paths, piece, size))
             while queue:
-                yield queue.popleft().result()
-                if (piece_paths := next(pieces, None)) is not None:
-                    queue.append(pool.submit(_decode_piece, piece_paths, size))
+                yield from queue.popleft().result()
+                if (piece_rows := next(pieces, None)) is not None:
+                    queue.append(pool.submit(_decode_piece, paths, piece_rows, size))
         finally:
             for future in queue:
                 future.cancel()
 
 
-def _decode_piece(paths: Sequence[Path], size: int) -> _Piece:
-    """Decode some images; a broken one is black."""
-    pixels: list[bytes] = []
-    enlarged = 0
-    broken: dict[int, str] = {}
-    for place, path in enumerate(paths):
-        try:
-            picture = decode(path, size)
-        except Mistake as reason:
-            broken[place] = str(reason)
-            pixels.append(bytes(3 * size * size))
-        else:
-            pixels.append(picture.pixels.tobytes())
-            enlarged += picture.enlarged
-    return _Piece(b"".join(pixels), len(paths), enlarged, broken)
+def _decode_piece(paths: Sequence[Path], rows: Sequence[int], size: int) -> list[_Result]:
+    return [_decode_one(paths[row], row, size) for row in rows]
+
+
+def _decode_one(path: Path, row: int, size: int) -> _Result:
+    try:
+        picture = decode(path, size)
+    except Mistake as reason:
+        return _Result(row, bytes(3 * size * size), broken=str(reason))
+    return _Result(row, picture.pixels.tobytes(), picture.enlarged)
