@@ -1,11 +1,15 @@
-"""Real processes of the command line: started, found, waited for."""
+"""Real processes: started or forked, found, waited for."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from contextlib import contextmanager
 from pathlib import Path
+
+import torch
 
 MDMT = [sys.executable, "-m", "mdmt"]
 
@@ -27,6 +31,25 @@ def started(command, heeds_interrupts=True, **more):
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def child(work):
+    """Run some work in a forked child: yields its process number, then waits for it."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            torch.set_num_threads(1)
+            work()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    ended = []
+    try:
+        yield pid, ended
+    finally:
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
 def offspring(pid):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from mdmt.learning.checkpoints import Checkpoints
 from mdmt.learning.checkpoints import _encoded as encoded
 from mdmt.system.state import StateFolder
 from support.helpers import small_stream
+from support.processes import child
 
 RELEASE = Path(__file__).parent.parent / "fixtures" / "runs-0.1.0"
 
@@ -65,7 +67,7 @@ def test_the_parts_of_replaced_states_go(tmp_path):
     folder = StateFolder(tmp_path)
     for number in range(5):
         folder.write(parts(model=f"model {number}", memory="same"), {}, keep=True)
-    assert len(files(tmp_path)) == 2 + 2 + 1  # manifests, models, the memory that both share
+    assert len(files(tmp_path)) == 2 + 2 + 2  # manifests, models, two copies of the memory
     folder.write(parts(model="last"), {})
     assert len(files(tmp_path)) == 2
     assert read(tmp_path) == ({"model": "last"}, {})
@@ -118,6 +120,119 @@ def test_a_damaged_state_falls_back_to_the_previous_one(tmp_path):
     with pytest.raises(Mistake, match=r"model-\w+\.safetensors is damaged"):
         read(tmp_path)
     assert read(tmp_path, optional=["log"]) == ({"model": "first"}, {"text": "first"})
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 16
+    path.write_bytes(data)
+
+
+def test_each_file_may_be_damaged_although_a_part_is_the_same_in_both_states(tmp_path):
+    folder = StateFolder(tmp_path)
+    folder.write(parts(model="model 0", memory="same"), {"number": 0}, keep=True)
+    for number in range(1, 5):
+        folder.write(parts(model=f"model {number}", memory="same"), {"number": number}, keep=True)
+        for name in files(tmp_path):
+            whole = (tmp_path / name).read_bytes()
+            flip(tmp_path / name)
+            found, rest = read(tmp_path)
+            assert found == {"model": f"model {rest['number']}", "memory": "same"}
+            assert rest["number"] in (number, number - 1)
+            (tmp_path / name).write_bytes(whole)
+
+
+def test_a_part_that_does_not_change_is_written_twice_and_no_more(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(
+        state, "write_file", lambda path, data: (written.append(path.name), path.write_bytes(data))
+    )
+    for number in range(6):
+        StateFolder(tmp_path).write(parts(model=f"{number}", memory="same"), {}, keep=True)
+    assert sum(name.startswith("memory") for name in written) == 2
+    for _ in range(3):
+        StateFolder(tmp_path / "saved").write(parts(memory="same"), {})
+    assert sum(name.startswith("memory") for name in written) == 3
+
+
+def test_a_damaged_part_is_whole_after_the_next_write(tmp_path):
+    folder = StateFolder(tmp_path)
+    folder.write(parts(model="same"), {})
+    (part,) = tmp_path.glob("model-*")
+    flip(part)
+    folder.write(parts(model="same"), {})
+    assert read(tmp_path) == ({"model": "same"}, {})
+
+
+def test_a_damaged_manifest_does_not_take_the_place_of_the_good_one(tmp_path):
+    folder = StateFolder(tmp_path)
+    for text in ("first", "second"):
+        folder.write(parts(model=text), {}, keep=True)
+    (tmp_path / "state.json").write_text("{")
+    folder.write(parts(model="third"), {}, keep=True)
+    (tmp_path / "state.json").write_text("{")
+    assert read(tmp_path) == ({"model": "first"}, {})
+
+
+def test_a_folder_that_does_not_exist_is_not_made_by_reading(tmp_path):
+    with pytest.raises(Mistake, match="no saved state here"):
+        read(tmp_path / "nowhere")
+    StateFolder(tmp_path / "nowhere").remove()
+    assert files(tmp_path) == set()
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_writers_and_readers_of_one_folder(tmp_path, keep):
+    """Every read gives one whole state, although two processes replace it all the time."""
+    folder = StateFolder(tmp_path)
+    folder.write(parts(model="0" * 10**5, memory="0"), {"text": "0"}, keep=keep)
+
+    def write(name):
+        for number in range(100):
+            text = f"{name}{number}"
+            folder.write(parts(model=text * 10**5, memory=text), {"text": text}, keep=keep)
+
+    with child(lambda: write("a")) as (_, first), child(lambda: write("b")) as (_, second):
+        for _ in range(150):
+            found, rest = read(tmp_path)
+            assert found["memory"] == rest["text"]
+            assert found["model"] == rest["text"] * (10**5)
+    assert (first, second) == ([0], [0])
+    assert read(tmp_path)[1]["text"] in ("a99", "b99")
+
+
+def test_a_writer_that_is_killed_leaves_no_lock(tmp_path):
+    folder = StateFolder(tmp_path)
+    folder.write(parts(model="before"), {})
+
+    def die_within():
+        state._crash_point = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        folder.write(parts(model="never"), {})
+
+    with child(die_within) as (_, ended):
+        pass
+    assert ended == [-signal.SIGKILL]
+    assert read(tmp_path) == ({"model": "before"}, {})
+    folder.write(parts(model="after"), {})
+    assert read(tmp_path) == ({"model": "after"}, {})
+
+
+def test_removing_takes_only_what_was_written(tmp_path):
+    folder = StateFolder(tmp_path / "state")
+    for number in range(3):
+        folder.write(parts(model=f"{number}", memory="same"), {}, keep=True)
+    (tmp_path / "state" / f".model-{'0' * 16}.safetensors.7.tmp").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    StateFolder(tmp_path / "link").remove()
+    assert read(tmp_path / "state")[0]["model"] == "2"
+    for name in FOREIGN:
+        (tmp_path / "state" / name).write_text("somebody else's")
+    folder.remove()
+    assert files(tmp_path / "state") == set(FOREIGN)
+    for name in FOREIGN:
+        (tmp_path / "state" / name).unlink()
+    folder.remove()
+    assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 A learner names its parts; each part gives its state as tensors and JSON, and takes it back. This
 module decides which file a tensor goes to: what changes with every step goes to `model`; memory,
-snapshots and step log, which change rarely, have files of their own. It is also the only place
-where tensors become the bytes of a `StateFolder`, and back.
+snapshots and step log, which change rarely, have files of their own. An empty memory, such as that
+of a method that uses none, has no file. It is also the only place where tensors become the bytes of
+a `StateFolder`, and back.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from mdmt.system.state import StateFolder
 
 SECONDS = 60.0  # between two checkpoints, at least
 WAIT_FACTOR = 50  # a checkpoint may take at most a fiftieth of the time
-PREFIXED = ("model", "method", "optimiser")  # parts whose tensors share a file, each under its name
+# Parts whose tensors share a file, each under its name; the memory only if it is empty.
+PREFIXED = ("model", "method", "optimiser", "memory")
 LOGS = ("snapshots", "steps")  # files that figures need and learning does not
 Tensors = dict[str, Tensor]
 PartState = tuple[Tensors, Any]
@@ -89,14 +91,13 @@ def _pack(states: Mapping[str, PartState]) -> tuple[dict[str, Tensors], JsonObje
     """Arrange the states as files of tensors and one JSON object: format 1 of saved folders."""
     own, settings = states["learner"]
     measured, record = states["recorder"]
-    files: dict[str, Tensors] = {
-        "model": dict(own),
-        "memory": states["memory"][0],
-        "snapshots": {},
-        "steps": {},
-    }
+    files: dict[str, Tensors] = {"model": dict(own), "memory": {}, "snapshots": {}, "steps": {}}
     for part in PREFIXED:
-        files["model"] |= {f"{part}.{name}": value for name, value in states[part][0].items()}
+        tensors = states[part][0]
+        if part == "memory" and any(value.numel() for value in tensors.values()):
+            files["memory"] = tensors
+        else:
+            files["model"] |= {f"{part}.{name}": value for name, value in tensors.items()}
     for name, value in measured.items():
         kind, _, key = name.partition(".")
         if kind in LOGS:
@@ -134,7 +135,7 @@ def _unpack(files: Mapping[str, Tensors], rest: JsonObject) -> dict[str, PartSta
         "model": (tensors["model"], about),
         "method": (tensors["method"], rest["method"]),
         "optimiser": (tensors["optimiser"], {}),
-        "memory": (files.get("memory", {}), rest["memory"]),
+        "memory": (files.get("memory", tensors["memory"]), rest["memory"]),
         "heads": ({}, rest["tasks"]),
         "recorder": (tensors["recorder"], rest["record"]),
     }

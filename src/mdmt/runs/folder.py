@@ -287,15 +287,7 @@ class RunFolder:
 
     def _from_checkpoint(self, use: Callable[[SavedState], T]) -> T | None:
         """Apply `use` to the last good checkpoint, or return None if there is no checkpoint."""
-        damage: Mistake | None = None
-        for name in self.checkpoint.manifests:
-            try:
-                return use(self.checkpoint.open(name))
-            except Mistake as error:
-                damage = damage or error
-        if damage is not None:
-            raise damage
-        return None
+        return self.checkpoint.last_good(use)[0] if self.checkpoint.manifests else None
 
 
 def _progress_of(saved: SavedState) -> tuple[Position, RunRecord]:

@@ -46,6 +46,12 @@ def remove_leftovers(path: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
+def remove_file(path: Path) -> None:
+    """Remove a file or a link if there is one; a folder of this name stays."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+
+
 def write_file(path: Path, data: bytes) -> None:
     """Write a file atomically; an OSError says what to do."""
     try:

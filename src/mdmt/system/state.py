@@ -3,7 +3,12 @@
 A part is a file named after its content (`model-<16 hex digits>.safetensors`). The manifest
 `state.json` holds the names and checksums of the parts and the rest of the state as JSON. It is
 renamed into place last, so a folder shows either the old state or the new one, never a mixture.
-With `keep`, the replaced manifest stays as `previous.json`, to be read if the last is damaged.
+With `keep`, the replaced manifest stays as `previous.json`, to be read if the last is damaged. The
+two share no file: a part that has not changed has a second copy (`memory_copy-<...>.safetensors`).
+Later states use the two copies in turn, so the second one is written once.
+
+One process writes at a time: it locks the folder. Readers do not wait for it. If a state is
+replaced while it is read, it is read again with the folder locked.
 
 Parts are bytes here: who saves encodes them and who reads decodes them, so this module needs
 neither torch nor numpy.
@@ -14,20 +19,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mdmt.errors import Mistake
-from mdmt.system.files import JsonObject, write_file, write_json
+from mdmt.system.files import JsonObject, lock, remove_file, write_file, write_json
 from mdmt.words import printable
 
 STATE_FORMAT = 1
 MANIFEST = "state.json"
 PREVIOUS = "previous.json"
+COPY = "_copy"  # follows the name of a part in the file name of its second copy
 PART = r"\w+-([0-9a-f]{16})\.safetensors"
 TEMPORARY = rf"\.({PART}|{re.escape(MANIFEST)}|{re.escape(PREVIOUS)})\.\d+\.tmp"
+CHUNK = 1 << 16  # bytes that are compared at a time
 
 T = TypeVar("T")
 
@@ -48,8 +56,7 @@ class SavedState:
     def part(self, name: str) -> bytes:
         """Read a part; raise a Mistake if its file is missing or damaged."""
         file = self.files[name]["file"]
-        path = self.folder.path / file
-        data = path.read_bytes() if path.is_file() else b""
+        data = _read_file(self.folder.path / file)
         if not data:
             raise Mistake(f"{self.folder.name}/{file} is missing or empty")
         if hashlib.sha256(data).hexdigest() != self.files[name]["sha256"]:
@@ -88,38 +95,33 @@ class StateFolder:
     ) -> None:
         """Save the parts and the rest of a state in place of the folder's current one.
 
-        With `keep`, the current state becomes the previous one. If writing fails or the process is
-        killed, the folder still holds the state it held before.
+        With `keep`, the current state becomes the previous one, unless its manifest is damaged. If
+        writing fails or the process is killed, the folder still holds the state it held before. If
+        another process is writing, this one waits.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        replaced = _named_by(self.path / MANIFEST) | _named_by(self.path / PREVIOUS)
-        files = {}
-        for part, data in parts:
-            files[part] = self._write_part(part, data)
-            _crash_point(f"{part} written")
-        used = {entry["file"] for entry in files.values()}
-        if keep and (self.path / MANIFEST).exists():
-            write_file(self.path / PREVIOUS, (self.path / MANIFEST).read_bytes())
-            used |= _named_by(self.path / PREVIOUS)
-            _crash_point("previous kept")
-        body = {"format": STATE_FORMAT, "files": files, "state": rest}
-        write_json(self.path / MANIFEST, {**body, "sha256": _digest(body)})
-        _crash_point("state written")
-        if not keep and _named_by(self.path / PREVIOUS):
-            (self.path / PREVIOUS).unlink()
-        self._remove_unused(replaced, used)
+        with self._locked():
+            kept = self._whole_manifest() if keep else None
+            others = _named_by(self.path / kept) if kept else set()
+            replaced = _named_by(self.path / MANIFEST) | _named_by(self.path / PREVIOUS)
+            files = {}
+            for part, data in parts:
+                files[part] = self._write_part(part, data, others)
+                _crash_point(f"{part} written")
+            if kept == MANIFEST:
+                write_file(self.path / PREVIOUS, (self.path / MANIFEST).read_bytes())
+                _crash_point("previous kept")
+            body = {"format": STATE_FORMAT, "files": files, "state": rest}
+            write_json(self.path / MANIFEST, {**body, "sha256": _digest(body)})
+            _crash_point("state written")
+            if not keep and _named_by(self.path / PREVIOUS):
+                (self.path / PREVIOUS).unlink()
+            self._remove_unused(replaced, others | {entry["file"] for entry in files.values()})
 
     def open(self, name: str = MANIFEST) -> SavedState:
         """Read a manifest; raise a Mistake that names it if it is missing or damaged."""
         shown = f"{self.name}/{name}"
-        if not (self.path / name).is_file():  # a pipe would block forever
-            raise Mistake(f"{self.name}: no saved state here ({name} is missing)")
-        try:
-            body = json.loads((self.path / name).read_bytes())
-        except (ValueError, RecursionError):
-            raise Mistake(f"{shown} is damaged: not JSON") from None
-        if not isinstance(body, dict) or body.pop("sha256", None) != _digest(body):
-            raise Mistake(f"{shown} is damaged: its checksum is wrong")
+        body = self._body(name)
         number = body.get("format")
         if isinstance(number, int) and number > STATE_FORMAT:
             raise Mistake(f"{shown} was written by a newer mdmt (format {number}): update mdmt")
@@ -127,6 +129,25 @@ class StateFolder:
         if number != STATE_FORMAT or files is None or not isinstance(body.get("state"), dict):
             raise Mistake(f"{shown} is damaged: it does not describe a saved state")
         return SavedState(self, shown, files, body["state"])
+
+    def last_good(self, use: Callable[[SavedState], T]) -> tuple[T, Mistake | None]:
+        """Apply `use` to the current state, or to the previous one if the current is damaged.
+
+        Returns the result and the damage to the current state; raises that Mistake if both states
+        are damaged.
+        """
+        try:
+            return use(self.open()), None
+        except Mistake:
+            pass  # it is damaged, or another process replaced it meanwhile
+        damage: list[Mistake] = []
+        with self._locked():
+            for name in self.manifests or [MANIFEST]:
+                try:
+                    return use(self.open(name)), damage[0] if damage else None
+                except Mistake as error:
+                    damage.append(error)
+        raise damage[0]
 
     def read(
         self,
@@ -140,27 +161,71 @@ class StateFolder:
         If the current state is damaged, the previous one is read. If both are, but only in
         `optional` parts, these are left out. `warn` is called with a line about the damage.
         """
-        names = self.manifests or [MANIFEST]
-        damage: list[Mistake] = []
-        for name, may_lack in [(name, lost) for lost in ((), optional) for name in names]:
-            try:
-                saved = self.open(name)
-                parts = saved.decode(decode, may_lack)
-            except Mistake as error:
-                damage.append(error)
-                continue
-            if damage and warn is not None:
-                remedy = "without it" if name == MANIFEST else "from the checkpoint before it"
-                warn(f"{damage[0]}; going on {remedy}")
-            return parts, saved.rest
-        raise damage[0]
+        lost: Mistake | None = None
+        try:
+            state, damage = self.last_good(lambda saved: (saved.decode(decode, ()), saved.rest))
+        except Mistake as error:
+            lost = error
+            state, damage = self.last_good(
+                lambda saved: (saved.decode(decode, optional), saved.rest)
+            )
+        if warn is not None and (damage or lost):
+            remedy = "from the checkpoint before it" if damage else "without it"
+            warn(f"{damage or lost}; going on {remedy}")
+        return state
 
-    def _write_part(self, part: str, data: bytes) -> dict[str, str]:
+    def remove(self) -> None:
+        """Remove all files that were written here, and the folder if it is empty then.
+
+        Files of others stay, and so does everything behind a link to another folder.
+        """
+        if self.path.is_symlink() or not self.path.is_dir():
+            return
+        with self._locked():
+            named = _named_by(self.path / MANIFEST) | _named_by(self.path / PREVIOUS)
+            remove_file(self.path / MANIFEST)
+            remove_file(self.path / PREVIOUS)
+            self._remove_unused(named, set())
+        with suppress(OSError):  # not empty
+            self.path.rmdir()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other writers out of the folder; the lock of a killed process is gone."""
+        with ExitStack() as stack:
+            if self.path.is_dir():
+                with suppress(OSError):  # a file system that cannot lock folders
+                    stack.enter_context(lock(self.path, wait=True))
+            yield
+
+    def _body(self, name: str) -> JsonObject:
+        """The content of a manifest whose checksum is right."""
+        if not (self.path / name).is_file():
+            raise Mistake(f"{self.name}: no saved state here ({name} is missing)")
+        try:
+            body = json.loads(_read_file(self.path / name))
+        except (ValueError, RecursionError):
+            raise Mistake(f"{self.name}/{name} is damaged: not JSON") from None
+        if not isinstance(body, dict) or body.pop("sha256", None) != _digest(body):
+            raise Mistake(f"{self.name}/{name} is damaged: its checksum is wrong")
+        return body
+
+    def _whole_manifest(self) -> str | None:
+        """The name of the first manifest whose checksum is right."""
+        for name in self.manifests:
+            with suppress(Mistake):
+                self._body(name)
+                return name
+        return None
+
+    def _write_part(self, part: str, data: bytes, others: set[str]) -> dict[str, str]:
+        """Write a part, unless it is there, to a file that is not one of `others`."""
         digest = hashlib.sha256(data).hexdigest()
-        path = self.path / f"{part}-{digest[:16]}.safetensors"
-        if not path.exists() or path.stat().st_size != len(data):
-            write_file(path, data)
-        return {"file": path.name, "sha256": digest}
+        first, second = (f"{part}{copy}-{digest[:16]}.safetensors" for copy in ("", COPY))
+        file = second if first in others else first
+        if not _holds(self.path / file, data):
+            write_file(self.path / file, data)
+        return {"file": file, "sha256": digest}
 
     def _remove_unused(self, replaced: set[str], used: set[str]) -> None:
         """Remove the files of replaced states, and what killed writers left behind.
@@ -173,8 +238,29 @@ class StateFolder:
             if path.name in used:  # first, since the check of the content reads the file
                 continue
             if path.name in replaced or re.fullmatch(TEMPORARY, path.name) or _is_part(path):
-                path.unlink(missing_ok=True)
+                remove_file(path)
                 _crash_point("old removed")
+
+
+def _read_file(path: Path) -> bytes:
+    """The bytes of a file; none if it is missing, or is a pipe, which would block forever."""
+    if not path.is_file():
+        return b""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:  # removed meanwhile
+        return b""
+    except OSError as error:
+        raise Mistake(f"{printable(str(path))} cannot be read: {error.strerror}") from None
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Whether a file has exactly this content."""
+    if not path.is_file() or path.stat().st_size != len(data):
+        return False
+    with open(path, "rb") as file:
+        starts = range(0, len(data), CHUNK)
+        return all(file.read(CHUNK) == data[start : start + CHUNK] for start in starts)
 
 
 def _named_by(manifest: Path) -> set[str]:
