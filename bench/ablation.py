@@ -19,7 +19,7 @@ from typing import Any
 from mdmt.experiments.presets import BEST, HAS_BEST
 from mdmt.experiments.resolve import resolve, with_seeds
 from mdmt.experiments.sweep import run_all
-from mdmt.metrics import A_T, METRICS
+from mdmt.metrics import A_FREE, A_T, METRICS
 from mdmt.runs.config import RunConfig
 from mdmt.runs.folder import find_runs
 from mdmt.runs.record import versions
@@ -29,7 +29,7 @@ from mdmt.system.files import write_json
 
 ABLATION = Path(__file__).parents[1] / "results" / "ablation.json"
 SEEDS = range(2001, 2003)  # runs are measured from 1234 on
-SHOWN = [metric for metric in METRICS if metric.name != "A_free"]
+SHOWN = [metric for metric in METRICS if metric is not A_FREE]
 CHOICE = {  # how the settings were chosen
     "permuted-mnist": (
         "Three tasks forget little, so the learning rate was settled on six permutations that no"

@@ -1,11 +1,16 @@
 """Choose the settings of the digits with the same effort for every method.
 
     python bench/tune_digits.py --out runs/tune
+    python bench/tune_digits.py --without-task
 
-Every method gets the same number of trials: points drawn from its space, each learned on the
-held-out tasks, on seeds that no run is measured on. Finished runs in --out are read, so an
-interrupted command can be run again. It writes two files: the presets of the digits, and a record
-with the spaces, every trial and the choices.
+Every method gets 12 trials, or 24 if it has more than two settings: points drawn from its space,
+each learned on the held-out tasks, on seeds that no run is measured on. Finished runs in --out are
+read, so an interrupted command can be run again. It writes two files: the presets of the digits,
+and a record with the spaces, every trial, the choices and those among them that are the first or
+last value of their grid.
+
+With --without-task the methods share one head on split-digits and are ranked by A_free, the
+accuracy if the task is not given. That changes no preset; docs/your-data.md has the result.
 """
 
 from __future__ import annotations
@@ -18,40 +23,81 @@ from pathlib import Path
 from typing import Any
 
 from mdmt import benchmarks
-from mdmt.experiments.presets import DIGITS, SPACES
-from mdmt.experiments.tune import choose
+from mdmt.experiments.presets import DIGITS
+from mdmt.experiments.tune import Grids, choose
 from mdmt.methods import METHODS
+from mdmt.methods.base import Rehearsal
+from mdmt.metrics import A_FREE, A_T
 from mdmt.runs.request import RunRequest
 from mdmt.system.files import write_file, write_json
 
-RECORD = Path(__file__).parents[1] / "results" / "tuned-digits.json"
+RESULTS = Path(__file__).parents[1] / "results"
+RECORD = RESULTS / "tuned-digits.json"
+RECORD_WITHOUT_TASK = RESULTS / "tuned-digits-without-task.json"
 BENCHMARKS = ("permuted-digits", "split-digits")
-TRIALS = 12
+WITHOUT_TASK = ("joint", "van", "a-gem", "er", "mega", "mdmt-r", "der++", "er-ace")
+TRIALS = (12, 24)  # of a method with one or two settings, and with more
 SEEDS = range(2001, 2003)  # runs are measured from 1234 on
+# Half of the examples of each held-out task, for all methods.
+SUBSETS = {"permuted-digits": 1750, "split-digits": 350}
 FINE_LR = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
-# Half of each held-out task: a convolutional network takes its time.
-SUBSETS = {"split-digits": 350}
-COARSE_LR = (0.01, 0.03, 0.1, 0.3)
-# A decade on either side of strengths with which earlier runs stayed finite: in the wide space of
-# `mdmt tune` most trials of MAS and PI diverged, which would not be an equal chance.
-STRENGTHS = {
-    "ewc": (0.3, 1.0, 3.0, 10.0, 30.0),
-    "mas": (0.01, 0.03, 0.1, 0.3, 1.0),
-    "rwalk": (0.1, 0.3, 1.0, 3.0, 10.0),
-    "pi": (0.0001, 0.0003, 0.001, 0.003, 0.01),
+COARSE_LR = (0.02, 0.05, 0.1, 0.2, 0.4)
+# How many old examples a step rehearses. The memory of split-digits holds 130.
+REPLAY = {
+    "permuted-digits": (10, 32, 64, 128, 256),
+    "split-digits": (10, 32, 64, 128),
 }
-# ER as its paper defines it: as many old examples as new ones. No published row has to be met.
-FIXED: dict[str, dict[str, Any]] = {"er": {"reading": "paper"}}
+# Strengths with which earlier runs stayed finite: in the wide space of `mdmt tune` most trials of
+# MAS and PI diverged, which would not be an equal chance.
+OTHERS: dict[str, Grids] = {
+    "ewc": {"strength": (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)},
+    "mas": {"strength": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)},
+    "rwalk": {"strength": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)},
+    "pi": {"strength": (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03)},
+    # beta = 1 would be plain replay. `replay` counts old examples per new one: 10, 30 or 60 for the
+    # ten of a mini-batch.
+    "mer": {"beta": (0.1, 0.2, 0.3, 0.5, 0.7, 0.9), "replay": (1, 3, 6)},
+    "gem": {"margin": (0.0, 0.25, 0.5, 0.75, 1.0)},
+    "der++": {"alpha": (0.03, 0.1, 0.3, 1.0), "beta": (0.3, 1.0, 3.0, 6.0)},
+    "mdmt-r": {
+        "task_margin": (0.01, 0.05, 0.1, 0.2, 0.4, 0.6),
+        "class_margin": (0.0, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15),
+        "scale": (8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0),
+    },
+}
+# MER has one round for each example here, so that only the product of beta and gamma counts. ER's
+# reading `paper` is the reading `code` with ten old examples.
+FIXED: dict[str, dict[str, Any]] = {"mer": {"gamma": 1.0}, "er": {"reading": "code"}}
 
 
-def space_of(method: str, heads: str) -> dict[str, tuple[Any, ...]]:
+def space_of(method: str, benchmark: str, heads: str) -> Grids:
     """A fine grid of learning rates, or a coarse one if the method has more to choose."""
     others = {
-        key: STRENGTHS[method] if key == "strength" else cell.value
-        for key, cell in SPACES[method].items()
-        if key != "lr" and (key, heads) != ("task_margin", "shared")
+        key: values
+        for key, values in OTHERS.get(method, {}).items()
+        if (key, heads) != ("task_margin", "shared")
     }
+    if issubclass(METHODS[method], Rehearsal):
+        others["reference_batch"] = REPLAY[benchmark]
     return {"lr": COARSE_LR, **others} if others else {"lr": FINE_LR}
+
+
+def trials_of(space: Grids) -> int:
+    """The number of trials for a method with this space."""
+    return TRIALS[len(space) > 2]
+
+
+def at_edge(space: Grids, chosen: dict[str, Any]) -> list[str]:
+    """The settings whose chosen value is the smallest or largest of its grid.
+
+    >>> at_edge({"lr": (1, 2, 3), "scale": (4, 5, 6)}, {"lr": 2, "scale": 6})
+    ['scale']
+    """
+    return [
+        key
+        for key, value in chosen.items()
+        if key != "reading" and value in (space[key][0], space[key][-1])
+    ]
 
 
 def presets_text(chosen: dict[str, dict[str, Any]]) -> str:
@@ -71,51 +117,70 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", default="runs/tune", help="folder of the runs")
-    parser.add_argument("--record", type=Path, default=RECORD, help="file for all trials")
+    parser.add_argument("--record", type=Path, help="file for all trials")
     parser.add_argument("--presets", type=Path, default=DIGITS, help="file for the choices")
+    parser.add_argument("--without-task", action="store_true", help="shared head, by A_free")
     parser.add_argument("--benchmarks", nargs="+", default=list(BENCHMARKS), choices=BENCHMARKS)
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--trials", type=int, default=TRIALS)
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS))
+    parser.add_argument("--trials", type=int, help="the same number for every method")
     parser.add_argument("--seeds", type=int, default=len(SEEDS))
     parser.add_argument("--subset", type=int, help="examples of a task, for a quick try")
     parser.add_argument("--workers", type=int, help="processes; one per core unless given")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.without_task:
+        options.benchmarks = ["split-digits"]
+    options.methods = options.methods or list(WITHOUT_TASK if options.without_task else METHODS)
+    options.record = options.record or (RECORD_WITHOUT_TASK if options.without_task else RECORD)
+    return options
+
+
+def tune(benchmark: str, method: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Choose the settings of a method on a benchmark."""
+    heads = "shared" if options.without_task else benchmarks.find(benchmark).heads[0]
+    space = space_of(method, benchmark, heads)
+    fixed = dict(FIXED.get(method, {}))
+    if options.without_task:
+        fixed["heads"] = heads
+        if method == "mdmt-r":
+            space["reading"] = ("code", "paper")
+    trials = options.trials or trials_of(space)
+    print(f"{benchmark}, {method}: {trials} trials", file=sys.stderr, flush=True)
+    request = RunRequest(
+        benchmark,
+        method,
+        seed=SEEDS.start,
+        seeds=options.seeds,
+        subset=options.subset or SUBSETS[benchmark],
+    )
+    choice = choose(
+        request,
+        fixed,
+        space,
+        trials=trials,
+        out=options.out,
+        workers=options.workers or "auto",
+        by=A_FREE if options.without_task else A_T,
+    )
+    edges = at_edge(space, choice.chosen)
+    print(f"  {choice.chosen}, at an edge: {edges}", file=sys.stderr, flush=True)
+    return {**choice.to_json(), "at_edge": edges}
 
 
 def main(arguments: list[str]) -> None:
     options = parse(arguments)
-    seeds = range(SEEDS.start, SEEDS.start + options.seeds)
-    chosen: dict[str, dict[str, Any]] = {}
-    for benchmark in options.benchmarks:
-        heads = benchmarks.find(benchmark).heads[0]
-        for method in options.methods:
-            print(f"{benchmark}, {method}: {options.trials} trials", file=sys.stderr, flush=True)
-            request = RunRequest(
-                benchmark,
-                method,
-                seed=seeds.start,
-                seeds=len(seeds),
-                subset=options.subset or SUBSETS.get(benchmark),
-            )
-            choice = choose(
-                request,
-                FIXED.get(method, {}),
-                space_of(method, heads),
-                trials=options.trials,
-                out=options.out,
-                workers=options.workers or "auto",
-            )
-            chosen.setdefault(benchmark, {})[method] = choice.to_json()
-            print(f"  {choice.chosen}", file=sys.stderr, flush=True)
+    chosen = {
+        benchmark: {method: tune(benchmark, method, options) for method in options.methods}
+        for benchmark in options.benchmarks
+    }
     content = {
         "command": shlex.join(["python", "bench/tune_digits.py", *arguments]),
-        "trials": options.trials,
-        "seeds": list(seeds),
-        "subsets": {name: options.subset or SUBSETS.get(name) for name in options.benchmarks},
+        "seeds": list(range(SEEDS.start, SEEDS.start + options.seeds)),
+        "subsets": {name: options.subset or SUBSETS[name] for name in options.benchmarks},
         "benchmarks": chosen,
     }
     write_json(options.record, content)
-    write_file(options.presets, presets_text(chosen).encode())
+    if not options.without_task:
+        write_file(options.presets, presets_text(chosen).encode())
     print(options.record)
 
 

@@ -175,6 +175,7 @@ METRICS = (
     ),
 )
 A_T, F_T = METRICS[:2]  # methods are ranked by A_T
+A_FREE = METRICS[4]
 
 
 def metrics_of(record: object) -> dict[str, float | None]:

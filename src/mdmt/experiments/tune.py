@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from mdmt.errors import Mistake
 from mdmt.experiments.resolve import resolve, with_seeds
 from mdmt.experiments.sweep import run_all
+from mdmt.metrics import A_T, Metric
 from mdmt.runs.config import RunConfig
 from mdmt.runs.request import RunRequest
-from mdmt.runs.rows import Row, Spread
+from mdmt.runs.rows import Row
 
 Point = dict[str, Any]  # values by setting
 Grids = dict[str, tuple[Any, ...]]  # the values to try, by setting
@@ -65,14 +67,19 @@ def configs_of(request: RunRequest, points: list[Point], usual: RunConfig) -> li
     return configs
 
 
-def ranked(rows: list[Row | None], points: list[Point], seeds: int) -> list[Row]:
+def ranked(rows: list[Row | None], points: list[Point], seeds: int, by: Metric = A_T) -> list[Row]:
     """The rows of the finished points: most accurate first, those that lack a seed last."""
     finished = [
         replace(row, settings=point)
         for point, row in zip(points, rows, strict=True)
         if row is not None
     ]
-    return sorted(finished, key=lambda row: (len(row.seeds) < seeds, -row.accuracy))
+    return sorted(finished, key=lambda row: (len(row.seeds) < seeds, -_mean(row, by)))
+
+
+def _mean(row: Row, metric: Metric) -> float:
+    cell = row.metrics[metric.name]
+    return -math.inf if cell is None else cell["mean"]
 
 
 @dataclass(frozen=True)
@@ -82,18 +89,10 @@ class Choice:
     fixed: Point
     space: Grids
     chosen: Point
-    tried: list[TriedPoint]
+    tried: list[dict[str, Any]]  # each with its settings, its accuracy and the finished seeds
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
-
-
-class TriedPoint(TypedDict):
-    """A point, and the accuracy on its seeds if they finished."""
-
-    settings: Point
-    A_T: Spread | None
-    seeds: list[int]
 
 
 def choose(
@@ -104,10 +103,11 @@ def choose(
     trials: int,
     out: str,
     workers: int | Literal["auto"] = "auto",
+    by: Metric = A_T,
 ) -> Choice:
     """Try `trials` points of a space on the held-out tasks; finished runs in `out` are read.
 
-    All points have the `fixed` settings.
+    All points have the `fixed` settings. The best one is chosen by the metric `by`.
     """
     points = points_of(space, trials, request.seed)
     if len(points) != trials:
@@ -117,19 +117,19 @@ def choose(
     request = request.with_settings(fixed)
     usual = resolve(request, cross_validation=True)
     rows, failures = run_all(configs_of(request, points, usual), out, workers)
-    best_first = ranked(rows, points, request.seeds)
+    best_first = ranked(rows, points, request.seeds, by)
     if not best_first or len(best_first[0].seeds) < request.seeds:
         raise Mistake(
             f"{request.method} on {request.benchmark}: no point finished on every seed:"
             f" {failures[0]['reason']}"
         )
-    tried = [_trial(row.settings or {}, row) for row in best_first]
-    failed = [point for row, point in zip(rows, points, strict=True) if row is None]
-    chosen = best_first[0].settings or {}
-    return Choice(fixed, space, chosen, tried + [_trial(point, None) for point in failed])
-
-
-def _trial(settings: Point, row: Row | None) -> TriedPoint:
-    if row is None:
-        return {"settings": settings, "A_T": None, "seeds": []}
-    return {"settings": settings, "A_T": row.metrics["A_T"], "seeds": row.seeds}
+    tried = [
+        {"settings": row.settings, by.name: row.metrics[by.name], "seeds": row.seeds}
+        for row in best_first
+    ]
+    failed: list[dict[str, Any]] = [
+        {"settings": point, by.name: None, "seeds": []}
+        for row, point in zip(rows, points, strict=True)
+        if row is None
+    ]
+    return Choice(fixed, space, best_first[0].settings or {}, tried + failed)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import statistics
 from typing import NamedTuple
 
-from mdmt.metrics import A_T, METRICS
+from mdmt.metrics import A_FREE, A_T
 from mdmt.report.study import Study
 from mdmt.runs.ranking import Ranking, ranking
 from mdmt.runs.rows import Row, interval
 from mdmt.words import bytes_text, count
 
-A_FREE = next(metric for metric in METRICS if metric.name == "A_free")
 MOST_NAMES = 3
 
 
