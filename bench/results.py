@@ -22,7 +22,7 @@ from typing import Any
 from ablation import ABLATION, ablation_page, table
 from mdmt.experiments.presets import PUBLISHED
 from mdmt.methods import METHODS
-from mdmt.metrics import A_T, METRICS, Metric
+from mdmt.metrics import A_FREE, A_T, METRICS, Metric
 from mdmt.published import published
 from mdmt.report.figures import figures_of
 from mdmt.report.page import render
@@ -47,7 +47,7 @@ MARKS = {  # the tables between them are written into the README
     for name in ("digits", "results")
 }
 DIGITS = "permuted-digits"
-SHOWN = [metric for metric in METRICS if metric.name != "A_free"]
+SHOWN = [metric for metric in METRICS if metric is not A_FREE]
 OTHERS = [metric for metric in SHOWN if metric is not A_T]
 LAST_DIGIT = {"A_T": 0.0001, "F_T": 0.01, "LCA_10": 0.001, "LTR": 0.001}  # that the paper prints
 BEST = "preset=best"
@@ -57,8 +57,9 @@ Results of this program beside those that the paper published. `make results` wr
 the records in `results/`; do not edit it. `band` says where our mean lies: inside the published
 mean ± standard deviation (or within the last printed digit), above, or below. Seconds are the mean
 learning time of a run. `mdmt rerun results/BENCHMARK/METHOD/HASH/SEED` repeats a run and says
-whether it is bit-identical; get the data with `mdmt data fetch`, or give `--data DIR`. The figures
-of these runs are in [docs/results.html](docs/results.html).
+whether it is bit-identical; get the data with `mdmt data fetch`, or give `--data DIR`. A_free is
+the accuracy if the task is not given; the paper has none, and where it equals A_T it is left out.
+The figures of these runs are in [docs/results.html](docs/results.html).
 """
 README_INTRO = """\
 The paper's benchmarks with the full protocol, beside the published values (`band`: inside the
@@ -66,7 +67,8 @@ published mean ± standard deviation, above, or below). [RESULTS.md](RESULTS.md)
 metrics, the reasons for differences as far as we know them, and the run behind each number. To
 repeat a row: `mdmt data fetch mnist`, then `mdmt run permuted-mnist --method mdmt-r --seeds 3`.
 The five published runs of Permuted MNIST have one stream, that of seed 1234, and differ in first
-weights alone (RESULTS.md has the evidence); `--set stream=published` learns it with every seed."""
+weights alone (RESULTS.md has the evidence); `--set stream=published` learns it with every seed.
+A_free is the accuracy if the task is not given, and left out where it equals A_T."""
 
 
 def collect(runs: Path, results: Path) -> int:
@@ -144,6 +146,12 @@ def difference(row: Row) -> str:
     return "" if theirs is None else A_T.text(row.accuracy - theirs["mean"], signed=True)
 
 
+def without_task(row: Row) -> str:
+    """A_free; nothing if it is A_T, since all tasks share one head and its classes."""
+    cell = row.metrics[A_FREE.name]
+    return "" if cell == row.metrics[A_T.name] else value(A_FREE, cell)
+
+
 def seeds_of(row: Row) -> str:
     """
     >>> from types import SimpleNamespace
@@ -187,7 +195,7 @@ def accuracy_table(study: Study) -> list[str]:
 
 
 def others_table(study: Study) -> list[str]:
-    """The other metrics beside the published ones."""
+    """The other metrics beside the published ones, and A_free, of which nothing is published."""
     columns = ["method"]
     for metric in OTHERS:
         columns += [metric.heading, "published", "band"]
@@ -197,6 +205,10 @@ def others_table(study: Study) -> list[str]:
         for metric in OTHERS:
             cells += beside(row, metric)
         lines.append(cells)
+    free = [without_task(row) for row in study.rows]
+    if any(free):
+        columns.append(A_FREE.heading)
+        lines = [[*cells, text] for cells, text in zip(lines, free, strict=True)]
     return table(columns, *lines)
 
 
@@ -280,6 +292,7 @@ def readme_table(studies: list[Study]) -> str:
                     f"`{row.label}`",
                     *beside(row, A_T),
                     difference(row),
+                    without_task(row),
                 ]
                 lines.append([*cells, seeds_of(row)])
     if not lines:
@@ -292,6 +305,7 @@ def readme_table(studies: list[Study]) -> str:
         "published",
         "band",
         "difference",
+        A_FREE.heading,
         "seeds",
     ]
     intro = README_INTRO

@@ -31,7 +31,7 @@ def full_run(out, variant, seed, accuracy):
     )
     (folder / "config.json").write_text(json.dumps(config.to_json()))
     record = json.loads((folder / "record.json").read_text())
-    record["accuracy"][-1] = [accuracy] * 17
+    record["accuracy"][-1] = record["accuracy_task_free"][-1] = [accuracy] * 17
     record |= {"reduced": None, "versions": {"commit": "abc", "cpu": "a fast one"}}
     (folder / "record.json").write_text(json.dumps(record))
     (folder / "steps.csv").write_text(
@@ -87,7 +87,7 @@ def test_each_row_stands_beside_what_was_published(measured):
     assert "| published |" not in digits
     readme = made(measured)["README.md"]
     assert (
-        "| permuted-mnist | shared | `mdmt-r` | 92.33 | 94.33 ± 0.04 | below | -2.00 | 1234 |"
+        "| permuted-mnist | shared | `mdmt-r` | 92.33 | 94.33 ± 0.04 | below | -2.00 |  | 1234 |"
         in readme
     )
     lines = [line for line in readme.splitlines() if line.startswith(("| `er`", "| `der++`"))]
@@ -138,6 +138,19 @@ def test_a_reduced_run_says_what_is_less_and_has_nothing_published_beside_it(mea
     assert "`mdmt-r`" not in made(measured)["README.md"]
 
 
+def test_accuracy_without_the_task_is_shown_where_it_is_another(measured):
+    assert "A_free (%)" not in made(measured)["RESULTS.md"]
+    path = next(measured.glob("*/mdmt-r/*/1234/record.json"))
+    record = json.loads(path.read_text())
+    record["accuracy_task_free"][-1] = [0.25] * 17
+    path.write_text(json.dumps(record))
+    page, readme = made(measured).values()
+    assert "| LTR | published | band | A_free (%) |" in page
+    rows = [line for line in page.splitlines() if line.startswith("| `mdmt-r` |")]
+    assert rows[1].endswith("| 25.00 |")
+    assert "| below | -2.00 | 25.00 | 1234 |" in readme
+
+
 def test_the_preset_best_is_shown_though_nothing_is_published_of_it(measured, tmp_path):
     full_run(tmp_path / "best", "mdmt-r[preset=best]", 1234, 0.955)
     results.collect(tmp_path / "best", measured)
@@ -147,7 +160,9 @@ def test_the_preset_best_is_shown_though_nothing_is_published_of_it(measured, tm
         " are 94.33 for `mdmt-r`" in page
     )
     assert "and 95.30 for `joint`." in page
-    assert "| permuted-mnist | shared | `mdmt-r[preset=best]` | 95.50 |  |  |  | 1234 |" in readme
+    assert (
+        "| permuted-mnist | shared | `mdmt-r[preset=best]` | 95.50 |  |  |  |  | 1234 |" in readme
+    )
     assert (
         "\n`mdmt-r[preset=best]` has our own settings, for which nothing is published.\n" in readme
     )
