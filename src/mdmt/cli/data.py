@@ -1,19 +1,25 @@
-"""`mdmt data`: list the data sets, fetch them, verify them."""
+"""`mdmt data`: list the data sets, fetch them, verify them; list and clear the cache."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mdmt.cli.options import Json, Quiet
+from mdmt.cli.options import Json, Quiet, Yes, may_remove
 from mdmt.cli.progress import DownloadBar
 from mdmt.errors import Mistake
+from mdmt.words import bytes_text, count, printable
+
+if TYPE_CHECKING:
+    from mdmt.data.cache import Entry
 
 app = typer.Typer(
-    help="List, fetch and verify data sets.", no_args_is_help=True, rich_markup_mode=None
+    help="List, fetch and verify data sets; list and clear the cache of decoded images.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Name = Annotated[str, typer.Argument(help="Name of a data set: see `mdmt data list`.")]
@@ -108,6 +114,84 @@ def verify(name: Name, data: DataFolder = None, json: Json = False) -> None:
     for key, value in report.figures.items():
         print(f"  {key:15} {' '.join(map(str, value)) if isinstance(value, list) else value}")
     print(report.line)
+
+
+@app.command()
+def cache(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="The beginning of a name, or a part of the images' folder."),
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove them.")] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """List the decoded images that are kept, with their size and when they were used.
+
+    With --clear, they are removed; they are decoded again when a run needs them.
+    """
+    from mdmt.data.cache import entries, images_folder, remove
+
+    folder = images_folder()
+    chosen = _choose(entries(folder), name)
+    if clear:
+        texts = [f"{_images_text(one)}, {bytes_text(one.bytes)}" for one in chosen]
+        chosen = [
+            one
+            for one, text in zip(chosen, texts, strict=True)
+            if may_remove(one.name[:NAME_LENGTH], text, yes)
+        ]
+        for one in chosen:
+            remove(one)
+    rows = [_cache_row(one) for one in chosen]
+    if json:
+        _print_json({"folder": str(folder), "removed" if clear else "images": rows})
+        return
+    print(f"cache folder: {folder}")
+    for one, row in zip(chosen, rows, strict=True):
+        print(f"\n{row['name']}: {_images_text(one)}{', removed' if clear else ''}")
+        print(f"  images    {printable(row['images'] or 'unknown')}")
+        print(f"  size      {bytes_text(row['bytes'])}")
+        print(f"  used      {one.used:%Y-%m-%d %H:%M}")
+    total = bytes_text(sum(one.bytes for one in chosen))
+    print(f"\n{total} {'removed' if clear else 'in all'}")
+
+
+NAME_LENGTH = 12  # letters of a cache's name that are shown
+
+
+def _choose(found: list[Entry], name: str | None) -> list[Entry]:
+    """The entries that a name stands for; None stands for all."""
+    chosen = [
+        one
+        for one in found
+        if name is None or one.name.startswith(name) or (one.about and name in one.about.folder)
+    ]
+    if name is not None and not chosen:
+        raise Mistake(f"nothing in the cache is named {name!r}: see `mdmt data cache`")
+    return chosen
+
+
+def _images_text(entry: Entry) -> str:
+    """What an entry holds, in words."""
+    if entry.about is None:
+        return "unfinished, damaged or of another version of mdmt"
+    of_all = count("image", len(entry.about.checksums))
+    return f"{entry.decoded:,} of {of_all}, {entry.about.size} x {entry.about.size} pixels"
+
+
+def _cache_row(entry: Entry) -> dict[str, Any]:
+    """A part of the cache as --json prints it."""
+    about = entry.about
+    return {
+        "name": entry.name[:NAME_LENGTH],
+        "images": None if about is None else about.folder,
+        "decoded": entry.decoded,
+        "of": None if about is None else len(about.checksums),
+        "image_size": None if about is None else about.size,
+        "bytes": entry.bytes,
+        "used": entry.used.isoformat(timespec="seconds"),
+    }
 
 
 DataSetRow = dict[str, Any]  # a data set as --json prints it

@@ -86,6 +86,7 @@ Weights = Annotated[str | None, WORDS["weights"]]
 Out = Annotated[str, WORDS["out"]]
 Json = Annotated[bool, WORDS["json"]]
 Quiet = Annotated[bool, WORDS["quiet"]]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Methods = Annotated[
     str,
     typer.Option(
@@ -104,6 +105,17 @@ RunArgument = Annotated[
     str,
     typer.Argument(help="A run: its folder, or a part of its path such as its hash or hash/seed."),
 ]
+
+
+def may_remove(thing: str, description: str, yes: bool) -> bool:
+    """Ask whether to remove something, unless --yes says so; no answer is a Mistake."""
+    try:
+        return yes or typer.confirm(f"remove {thing} ({description})?", err=True)
+    except typer.Abort:
+        typer.echo(err=True)  # the question's line ends here
+        raise Mistake(
+            f"{thing} was not removed: nobody answered; --yes removes without asking"
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mdmt.cli.options import Data, Json, Out, Quiet, RunArgument, Weights
+from mdmt.cli.options import Data, Json, Out, Quiet, RunArgument, Weights, Yes, may_remove
 from mdmt.cli.process import in_child
 from mdmt.cli.progress import RunBar, tell
 from mdmt.errors import Mistake
@@ -87,7 +87,7 @@ def remove(
         list[str], typer.Argument(help="Runs: their folders, or parts of their paths.")
     ],
     out: Out = "runs",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Remove runs. A run that a process is working on is refused."""
     from mdmt.report.run_tables import describe
@@ -96,18 +96,9 @@ def remove(
     folders = {folder.path: folder for folder in (find_run(run, out) for run in runs)}
     for folder in folders.values():
         about = describe(folder)
-        try:
-            if not yes and not typer.confirm(
-                f"remove {folder} ({about['state']}, {about['label']})?", err=True
-            ):
-                continue
-        except typer.Abort:
-            typer.echo(err=True)  # the question's line ends here
-            raise Mistake(
-                f"{folder} was not removed: nobody answered; --yes removes without asking"
-            ) from None
-        folder.remove()
-        print(f"removed {folder}")
+        if may_remove(str(folder), f"{about['state']}, {about['label']}", yes):
+            folder.remove()
+            print(f"removed {folder}")
 
 
 def rerun(
