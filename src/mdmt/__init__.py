@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mdmt import backbones, benchmarks, checks, losses, memory, methods, metrics, ranks
     from mdmt.learner import Learner
+    from mdmt.living.model_folder import LivingModel
     from mdmt.methods import (
         AGEM,
         DERPP,
@@ -33,11 +34,17 @@ if TYPE_CHECKING:
 
 _MODULES = ("backbones", "benchmarks", "checks", "losses", "memory", "methods", "metrics", "ranks")
 # The modules of the classes that are not methods.
-_PLACES = {"Learner": "learner", "Examples": "tasks", "Stream": "tasks", "Task": "tasks"}
+_PLACES = {
+    "Learner": "learner",
+    "LivingModel": "living.model_folder",
+    "Examples": "tasks",
+    "Stream": "tasks",
+    "Task": "tasks",
+}
 
 __all__ = [
     "AGEM", "DERPP", "ER", "ERACE", "EWC", "GEM", "MAS", "MDMTR", "MEGA", "MER", "PI", "VAN",
-    "Examples", "Joint", "Learner", "Method", "RWalk", "Stream", "Task",
+    "Examples", "Joint", "Learner", "LivingModel", "Method", "RWalk", "Stream", "Task",
     "backbones", "benchmarks", "checks", "losses", "memory", "methods", "metrics", "ranks",
 ]  # fmt: skip
 

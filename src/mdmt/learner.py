@@ -23,7 +23,7 @@ import mdmt.learning.checkpoints as checkpoints
 import mdmt.ranks as ranks
 from mdmt.errors import Mistake
 from mdmt.learning.checkpoints import Checkpoints
-from mdmt.learning.order import Order, steps_in_epoch
+from mdmt.learning.order import Order, Repeat, repeats_of, steps_in_epoch
 from mdmt.learning.progress import step_bar
 from mdmt.learning.randomness import Purpose, Randomness, generator
 from mdmt.learning.reader import Reader
@@ -74,6 +74,8 @@ class Learner:
         whether accuracy is the mean of the classes' accuracies
     augment
         "crop-flip" shifts and mirrors images at random, anew each time
+    balance
+        whether classes with under a fifth of the largest class's examples come as often as that one
     seed
         decides the first weights, the order of examples and the memory's draws: same seed, same
         bits
@@ -103,6 +105,7 @@ class Learner:
         mean: Tensor | None = None,
         per_class: bool | None = None,
         augment: str = "none",
+        balance: bool = False,
         seed: int = 1234,
         device: str = "cpu",
         precision: str = "fp32",
@@ -117,6 +120,7 @@ class Learner:
         self.optimiser = Optimiser(optimiser, lr, optimiser_arguments)
         self.batch = arguments.whole_number("batch", batch)
         self.epochs = arguments.whole_number("epochs", epochs)
+        self.balance = balance
         self.heads = Heads(heads, outputs, self.device)
         self.normalisation = Normalisation(scale, mean)
         self.per_class = per_class
@@ -230,8 +234,25 @@ class Learner:
         self.is_closed = is_closed
 
     def _order(self, task: Task) -> Order:
-        more = self.is_more_data
-        return Order(self.order_seed, self.current, task.size, self.batch, self.min_batch, more)
+        return Order(
+            self.order_seed,
+            self.current,
+            task.size,
+            self.batch,
+            self.min_batch,
+            self.is_more_data,
+            self._repeats(task),
+        )
+
+    def _repeats(self, task: Task) -> tuple[Repeat, ...]:
+        if not self.balance:
+            return ()
+        classes: dict[Hashable, int] = {}
+        labels = []
+        for part in task.parts:
+            numbers = [classes.setdefault(c, len(classes)) for c in part.classes]
+            labels.append(torch.tensor(numbers)[part.train.labels])
+        return repeats_of(torch.cat(labels))
 
     def step(self, batch: Batch) -> None:
         """One step of Algorithm 1: learn the mini-batch, then show it to the memory."""
@@ -295,16 +316,23 @@ class Learner:
         learned = f"learned {', '.join(names)}; {count('step', self.record.steps)}"
         return f"Learner({', '.join(parts)}): {learned if names else 'nothing learned yet'}"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Learner:
-        """An independent learner with the same state; test examples are shared, not copied."""
+    def fresh(self, backbone: nn.Module | None, memory: Memory) -> Learner:
+        """A learner with the same settings that has learned nothing.
+
+        Without a backbone it gets a new one of the same kind, which must be one of mdmt's.
+        """
+        spec = backbones.spec_of(self.backbone)
+        if backbone is None:
+            if spec is None:
+                raise Mistake("pass a backbone: this learner's is not one of mdmt's networks")
+            backbone = backbones.make(spec)
         settings = {**self._settings(), "mean": self.normalisation.mean, "device": str(self.device)}
         method = type(self.method)(**self.method.arguments)
-        twin = type(self)(
-            copy.deepcopy(self.backbone, memo),
-            method,
-            memory=copy.deepcopy(self.memory, memo),
-            **settings,
-        )
+        return type(self)(backbone, method, memory=memory, **settings)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Learner:
+        """An independent learner with the same state; test examples are shared, not copied."""
+        twin = self.fresh(copy.deepcopy(self.backbone, memo), copy.deepcopy(self.memory, memo))
         if self.network is not None:
             states = {name: part.state() for name, part in self.parts().items()}
             own = (self.state()[0], {**self.state()[1], **states["model"][1]})
@@ -348,7 +376,8 @@ class Learner:
 
     def steps_of(self, task: Task) -> int:
         """The number of steps that a task takes."""
-        return self.epochs * steps_in_epoch(task.size, self.batch, min_batch=self.min_batch)
+        size = task.size + sum(repeat.times for repeat in self._repeats(task))
+        return self.epochs * steps_in_epoch(size, self.batch, min_batch=self.min_batch)
 
     # Answers.
 
@@ -408,6 +437,26 @@ class Learner:
             )
         return self.recorder.eval_tasks[name]
 
+    # Forgetting.
+
+    def forget(self, classes: Iterable[Hashable], task: str | None = None) -> None:
+        """Forget classes: their rows of the head, and the stored examples.
+
+        With a `task`, only that task's classes, which have rows of their own if every task has a
+        head. Weights that the classes share with others stay as they are.
+        """
+        if self.task_name is not None:
+            raise Mistake(f"task {self.task_name!r} was interrupted: learn it to its end first")
+        model = self.model
+        with model.lock:
+            rows = self.heads.release(list(classes), task)
+            self.memory.remove(self.memory.slots_of(rows))
+            self.method.release(model.positions(rows), rows)
+            self.optimiser.release(model.positions(rows), model.flat.numel())
+            model.redraw(rows)
+        self.recorder.forget(self.heads.tasks)
+        self.record.weights_sha256 = model.sha256()
+
     # Reading examples.
 
     def read(self, task: Task, index: Tensor) -> Batch:
@@ -460,6 +509,31 @@ class Learner:
         with a line if the last checkpoint is damaged and the one before it is used.
         """
         states = ranks.first(lambda: checkpoints.read(folder, warn))
+        learner = cls.from_states(
+            folder,
+            states,
+            backbone=backbone,
+            method=method,
+            memory=memory,
+            device=device,
+            precision=precision,
+        )
+        learner.last_checkpoint = f"that of {learner.position_text}, in {folder}"
+        return learner
+
+    @classmethod
+    def from_states(
+        cls,
+        folder: str | Path,
+        states: Mapping[str, checkpoints.PartState],
+        *,
+        backbone: nn.Module | None = None,
+        method: Method | None = None,
+        memory: Memory | None = None,
+        device: str = "cpu",
+        precision: str | None = None,
+    ) -> Learner:
+        """Make a learner from the states of its parts; messages name the folder they are from."""
         about = states["learner"][1]
         settings = {name: value for name, value in about["learner"].items() if name != "compile"}
         if precision is not None:
@@ -473,7 +547,6 @@ class Learner:
             **settings,
         )
         learner._restore(states)
-        learner.last_checkpoint = f"that of {learner.position_text}, in {folder}"
         return learner
 
     def parts(self) -> Mapping[str, checkpoints.Part]:
@@ -519,6 +592,7 @@ class Learner:
             "scale": self.normalisation.scale,
             "per_class": self.recorder.per_class,
             "augment": self.augment,
+            "balance": self.balance,
             "seed": self.seed,
             "precision": self.precision,
         }

@@ -7,7 +7,8 @@ end of the task. Methods read from it with `sample`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -26,6 +27,9 @@ from mdmt.words import call_text
 Read = Callable[[Tensor], Batch]
 # Adds the features to a batch if those are stored, which may take a pass through the network.
 Complete = Callable[[Batch], Batch]
+
+
+READ_AT_ONCE = 1000  # examples that are copied into the memory at a time
 
 
 class Memory:
@@ -121,6 +125,17 @@ class Memory:
         for places in self._groups(labels, of_task):
             keep[self._select(places)] = True
         self._compact(self.available[keep])
+
+    def slots_of(self, rows: Tensor) -> Tensor:
+        """The slots that hold examples of these rows of the head."""
+        if not len(self.available):
+            return self.available
+        return self.available[torch.isin(self._column("labels")[self.available], rows)]
+
+    def remove(self, slots: Tensor) -> None:
+        """Remove the examples in these slots; nothing of them stays."""
+        if len(slots):
+            self._compact(self.available[~torch.isin(self.available, slots)])
 
     def _groups(self, labels: Tensor, of_task: Tensor) -> list[Tensor]:
         """The positions of a task's examples in groups that share a limit: here its classes."""
@@ -336,6 +351,11 @@ class Reservoir(Memory):
     def trim_task(self, task: int) -> None:
         """Keep everything: a reservoir never exceeds its size."""
 
+    def _compact(self, slots: Tensor) -> None:
+        """Keep these slots; what comes next fills the free ones first."""
+        super()._compact(slots)
+        self.count = len(slots)
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The state of any memory, with the number of examples seen."""
         tensors, rest = super().state()
@@ -376,12 +396,79 @@ class AtTaskEnd(Memory):
         return places[torch.from_numpy(self.generator.choice(len(places), count, replace=False))]
 
 
+class Balanced(Memory):
+    """As many examples as fit into `bytes`, shared evenly by all classes.
+
+    Examples are chosen at random at a task's end. As classes come, the largest ones give way. The
+    bytes count everything that is stored of an example: input, label, task, features and its slot.
+    """
+
+    observes = False
+    OVERHEAD = 24  # bytes of an example's label, task and slot
+
+    def __init__(self, bytes: int = 50_000_000) -> None:
+        super().__init__(bytes, "bytes")
+
+    @classmethod
+    def budget(cls, per_class: int, classes: int) -> dict[str, Any]:
+        """Refuse: its size is one of bytes."""
+        raise Mistake("policy=Balanced is a memory of bytes: use it in Python, or mdmt learn")
+
+    def close_task(self, labels: Tensor, read: Read) -> None:
+        """Choose examples of the task, and drop stored ones, so that all classes have one share."""
+        if not len(labels):
+            return
+        slots = self.slots_for(read(torch.tensor([0])))
+        stored = [] if self.labels is None else self.labels.tolist()
+        shares = even_shares(Counter([*stored, *labels.tolist()]), slots)
+        keep: list[int] = []
+        chosen: list[int] = []
+        for row, share in shares.items():
+            old = np.array([slot for slot, label in enumerate(stored) if label == row], np.int64)
+            new = (labels == row).nonzero()[:, 0].numpy()
+            # Old and new examples of a class have the same chance to stay.
+            picked = self.generator.permutation(len(old) + len(new))[:share]
+            keep += old[picked[picked < len(old)]].tolist()
+            chosen += new[picked[picked >= len(old)] - len(old)].tolist()
+        if self.labels is not None:
+            self._compact(torch.tensor(sorted(keep), dtype=torch.int64))
+        base = len(self.available)
+        for start in range(0, len(chosen), READ_AT_ONCE):
+            index = torch.tensor(chosen[start : start + READ_AT_ONCE])
+            first = base + start
+            rows = {first + i: i for i in range(len(index))}
+            self._write(rows, read(index), base + len(chosen), None)
+        self.available = torch.arange(base + len(chosen))
+
+    def slots_for(self, example: Batch) -> int:
+        """The number of examples like this one that fit, at the width that stored ones have."""
+        features = 0 if example.features is None else example.features[0].nbytes
+        return self.size // (example.inputs[0].nbytes + features + self.OVERHEAD)
+
+    def trim_task(self, task: int) -> None:
+        """Keep everything: `close_task` has evened it out."""
+
+
+def even_shares(counts: Mapping[int, int], total: int) -> dict[int, int]:
+    """How many of `total` places each class gets: equal shares, less for those that have less.
+
+    >>> even_shares({0: 100, 1: 2, 2: 100}, 12)
+    {0: 5, 1: 2, 2: 5}
+    """
+    shares = dict.fromkeys(sorted(counts), 0)
+    open_classes = sorted(counts, key=lambda row: (counts[row], row))
+    for number, row in enumerate(open_classes):
+        shares[row] = min(counts[row], total // (len(open_classes) - number))
+        total -= shares[row]
+    return shares
+
+
 def _labels(batch: Batch) -> list[int]:
     labels = batch.labels if batch.host_labels is None else batch.host_labels
     return labels.tolist()
 
 
-POLICIES = {policy.__name__: policy for policy in (Ring, Reservoir, AtTaskEnd, TaskRing)}
+POLICIES = {policy.__name__: policy for policy in (Ring, Reservoir, AtTaskEnd, TaskRing, Balanced)}
 
 
 def make(spec: dict[str, Any]) -> Memory:

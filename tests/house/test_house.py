@@ -76,8 +76,10 @@ ALLOWED = {  # a room, or a file at the top, and whom it may import
     "data": BELOW | {"inputs", "system", "tasks"},
     "benchmarks": BELOW | {"data", "inputs", "system", "tasks"},
     "experiments": LEARNING | {"learner", "benchmarks", "data", "published"},
+    "living": LEARNING | {"learner", "benchmarks", "data"},
     "report": BELOW | {"metrics", "runs", "system.files"},
-    "cli": LEARNING | {"learner", "benchmarks", "data", "experiments", "published", "report"},
+    "cli": LEARNING
+    | {"learner", "benchmarks", "data", "experiments", "living", "published", "report"},
     "": (
         NOTHING
         | {
@@ -85,6 +87,7 @@ ALLOWED = {  # a room, or a file at the top, and whom it may import
             "benchmarks",
             "checks",
             "learner",
+            "living",
             "losses",
             "memory",
             "methods",

@@ -121,6 +121,13 @@ def folder_task(
     return _task(name or place.resolve().name, files, images)
 
 
+def class_images(place: str | Path) -> Classes:
+    """The images of each class of a folder of class folders."""
+    if _parts(Path(place)):
+        raise Mistake(f"{place} is split into train and test: pass {Path(place, 'train')}")
+    return _class_files(Path(place))
+
+
 def _load_all(
     tasks: list[TaskFiles],
     size: int,

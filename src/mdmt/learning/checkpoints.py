@@ -68,18 +68,17 @@ def save(learner: Saveable, folder: str | Path, *, keep: bool = False) -> None:
     """
     if ranks.rank() > 0:
         return
-    states = {name: part.state() for name, part in learner.parts().items()}
-    files, rest = _pack({"learner": learner.state(), **states})
-    StateFolder(folder).write(_encoded(files), rest, keep=keep)
+    files, rest = pack(learner)
+    StateFolder(folder).write(encoded(files), rest, keep=keep)
 
 
 def read(folder: str | Path, warn: Callable[[str], None] | None = None) -> dict[str, PartState]:
     """Read the state of each part; damage to files that learning can do without goes to `warn`."""
     files, rest = StateFolder(folder).read(safetensors.torch.load, warn=warn, optional=LOGS)
-    return _unpack(files, rest)
+    return unpack(files, rest)
 
 
-def _encoded(files: Mapping[str, Tensors]) -> Iterator[tuple[str, bytes]]:
+def encoded(files: Mapping[str, Tensors]) -> Iterator[tuple[str, bytes]]:
     """The bytes of each file, one at a time: all of them together may not fit into memory."""
     for name, tensors in files.items():
         # safetensors refuses tensors that share memory, hence the copies
@@ -87,9 +86,10 @@ def _encoded(files: Mapping[str, Tensors]) -> Iterator[tuple[str, bytes]]:
         yield name, safetensors.torch.save(copies)
 
 
-def _pack(states: Mapping[str, PartState]) -> tuple[dict[str, Tensors], JsonObject]:
-    """Arrange the states as files of tensors and one JSON object: format 1 of saved folders."""
-    own, settings = states["learner"]
+def pack(learner: Saveable) -> tuple[dict[str, Tensors], JsonObject]:
+    """Arrange a learner's state as files of tensors and one JSON object: format 1 of folders."""
+    states = {name: part.state() for name, part in learner.parts().items()}
+    own, settings = learner.state()
     measured, record = states["recorder"]
     files: dict[str, Tensors] = {"model": dict(own), "memory": {}, "snapshots": {}, "steps": {}}
     for part in PREFIXED:
@@ -115,7 +115,7 @@ def _pack(states: Mapping[str, PartState]) -> tuple[dict[str, Tensors], JsonObje
     return {name: tensors for name, tensors in files.items() if tensors}, rest
 
 
-def _unpack(files: Mapping[str, Tensors], rest: JsonObject) -> dict[str, PartState]:
+def unpack(files: Mapping[str, Tensors], rest: JsonObject) -> dict[str, PartState]:
     tensors: dict[str, Tensors] = {part: {} for part in (*PREFIXED, "learner", "recorder")}
     for name, value in files["model"].items():
         part, _, key = name.partition(".")

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mdmt.learning.randomness import Purpose, generator
+
+RARE = 0.2  # of the largest class; classes with fewer examples are repeated if asked for
 
 
 @dataclass(frozen=True)
@@ -24,16 +28,44 @@ class Order:
     batch: int
     min_batch: int = 1  # a smaller last mini-batch joins the one before it
     is_more_data: bool = False
+    repeats: tuple[Repeat, ...] = ()  # classes that come more often than they have examples
+
+    @property
+    def length(self) -> int:
+        """The number of examples that an epoch shows."""
+        return self.size + sum(repeat.times for repeat in self.repeats)
 
     @property
     def steps_in_epoch(self) -> int:
-        return steps_in_epoch(self.size, self.batch, min_batch=self.min_batch)
+        return steps_in_epoch(self.length, self.batch, min_batch=self.min_batch)
 
     def of_epoch(self, epoch: int) -> Tensor:
         """The indices of all examples in the order of an epoch."""
         purpose = Purpose.ORDER_OF_MORE if self.is_more_data else Purpose.ORDER
         draws = generator(self.seed, purpose, self.task, epoch)
-        return torch.from_numpy(draws.permutation(self.size))
+        if not self.repeats:
+            return torch.from_numpy(draws.permutation(self.size))
+        more = [draws.choice(repeat.examples, repeat.times) for repeat in self.repeats]
+        return torch.from_numpy(draws.permutation(np.concatenate([np.arange(self.size), *more])))
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """The examples of a rare class, and how many of them an epoch shows in addition."""
+
+    examples: NDArray[np.int64]
+    times: int
+
+
+def repeats_of(labels: Tensor) -> tuple[Repeat, ...]:
+    """What to repeat so that a class with under a fifth of the largest comes as often as that."""
+    counts = torch.bincount(labels)
+    largest = int(counts.max())
+    return tuple(
+        Repeat((labels == label).nonzero()[:, 0].numpy(), largest - number)
+        for label, number in enumerate(counts.tolist())
+        if 0 < number < RARE * largest
+    )
 
 
 def steps_in_epoch(size: int, batch: int, *, min_batch: int = 1) -> int:

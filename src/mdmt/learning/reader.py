@@ -37,7 +37,7 @@ class Reader:
             if position == 0 or step == steps.start:
                 indices = order.of_epoch(epoch)
             # The last mini-batch takes all examples that are left.
-            end = order.size if position == in_epoch - 1 else (position + 1) * order.batch
+            end = order.length if position == in_epoch - 1 else (position + 1) * order.batch
             yield self.batch(task, indices[position * order.batch : end])
 
     def batch(self, task: Task, index: Tensor) -> Batch:

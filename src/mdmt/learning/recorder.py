@@ -26,6 +26,7 @@ from mdmt.inputs.device import send
 from mdmt.learning.reader import Reader
 from mdmt.memory import Memory
 from mdmt.metrics import BETA, curve_stride
+from mdmt.network.heads import LearnedTask
 from mdmt.network.model import Model, unit
 from mdmt.runs.record import Matrix, Record, TaskInfo
 from mdmt.runs.step_log import ROWS, Step, StepLog
@@ -108,6 +109,15 @@ class Recorder:
         """Count additional examples of a learned task."""
         task = self.record.tasks[number]
         task["train"] = (task["train"] or 0) + examples
+
+    def forget(self, tasks: Sequence[LearnedTask]) -> None:
+        """Leave out classes that these tasks have no more, and what was kept of their examples."""
+        for info, task in zip(self.record.tasks, tasks, strict=True):
+            if len(info["classes"]) != len(task.classes):
+                info["classes"] = list(task.classes)
+                self.eval_tasks.pop(task.name, None)
+                self.reference_features.pop(task.name, None)
+        self.snapshots.clear()
 
     def add_eval_tasks(self, tasks: Iterable[Task]) -> None:
         """Evaluate these tasks from now on, if they have test examples."""

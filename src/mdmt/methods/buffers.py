@@ -93,6 +93,13 @@ class Remembering(Configurable):
                 gained = self.model.flat.numel() - old.numel()
                 setattr(self, name, torch.cat([old, old.new_zeros(gained)]))
 
+    def release(self, positions: Tensor, rows: Tensor) -> None:
+        """Forget what is remembered of `rows` of the head, at these positions of the parameters."""
+        for name, buffer in self.used_buffers().items():
+            if buffer.like:
+                value: Tensor = getattr(self, name)
+                value[positions.to(value.device)] = 0
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The buffers by name, and the method's class and arguments."""
         tensors = {name: getattr(self, name) for name in self.used_buffers()}

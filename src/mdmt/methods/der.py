@@ -42,6 +42,14 @@ class DERPP(Rehearsal):
         logits = self.model.scores(super().represent(batch)) if logits is None else logits
         return logits.masked_fill(self.model.head_of_class < 0, torch.nan)
 
+    def release(self, positions: Tensor, rows: Tensor) -> None:
+        """Forget the stored logits of these rows as well."""
+        super().release(positions, rows)
+        stored = self.memory.features
+        if stored is not None:
+            known = rows[rows < stored.shape[1]].to(stored.device)
+            stored.index_fill_(1, known, torch.nan)
+
     def gradient(self, batch: Batch) -> Tensor:
         """The sum of three gradients; batch norm sees the memory first."""
         self.incoming = batch

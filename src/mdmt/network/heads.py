@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -99,6 +99,26 @@ class Heads:
         self.outputs = max(self.outputs, int((self.owner != FREE).sum()))
         return free[:count]
 
+    def release(self, classes: Sequence[Hashable], task: str | None = None) -> Tensor:
+        """Take classes from all tasks, or from one, and free the rows that nobody has then."""
+        chosen = self.tasks if task is None else [self.tasks[self.number(task)]]
+        unknown = next((c for c in classes if not any(c in t.classes for t in chosen)), None)
+        if unknown is not None:
+            raise Mistake(f"class {unknown!r} was not learned" + (f" in {task!r}" if task else ""))
+        rows: set[int] = set()
+        for learned in chosen:
+            pairs = list(zip(learned.classes, learned.rows.tolist(), strict=True))
+            rows |= {row for c, row in pairs if c in classes}
+            kept = [(c, row) for c, row in pairs if c not in classes]
+            learned.classes = tuple(c for c, _ in kept)
+            learned.rows = torch.tensor([row for _, row in kept], dtype=torch.int64)
+        still_used = {row for learned in self.tasks for row in learned.rows.tolist()}
+        freed = torch.tensor(sorted(rows - still_used), dtype=torch.int64)
+        self.owner[freed.to(self.owner.device)] = FREE
+        self.set_owner(self.owner)
+        self.outputs = max(self.declared, int((self.owner != FREE).sum()))
+        return freed
+
     def _free_rows(self) -> Tensor:
         return (self.owner == FREE).nonzero()[:, 0]
 
@@ -158,7 +178,7 @@ class Heads:
 
     def _add(self, name: str, classes: tuple[Hashable, ...], rows: list[int]) -> None:
         self.numbers.setdefault(name, len(self.tasks))
-        self.tasks.append(LearnedTask(name, classes, torch.tensor(rows)))
+        self.tasks.append(LearnedTask(name, classes, torch.tensor(rows, dtype=torch.int64)))
 
     def _shared_rows(self) -> dict[Hashable, int]:
         """The row of each class of a shared head; empty if every task has its own head."""

@@ -100,6 +100,21 @@ class Model:
         self.parameters.grow(draw(capacity - old, features, _generator(self.seed, 1 + old)))
         self.heads.add_rows(capacity - old)
 
+    def redraw(self, rows: Tensor) -> None:
+        """Give rows of the head first weights again."""
+        features = self.head.shape[1] - 1
+        draw = getattr(self.backbone, "head_rows", uniform_rows)
+        fresh = draw(len(self.head), features, _generator(self.seed, 1)).to(self.head)
+        rows = send(rows, self.head.device)
+        with torch.no_grad():
+            self.head.index_copy_(0, rows, fresh.index_select(0, rows))
+
+    def positions(self, rows: Tensor) -> Tensor:
+        """The positions of rows of the head in the flat vector."""
+        width = self.head.shape[1]
+        first = self.flat.numel() - self.head.numel()
+        return (first + rows[:, None] * width + torch.arange(width)).flatten()
+
     def check_inputs(self, whose: str, inputs: Tensor | RowView) -> None:
         """Refuse inputs of another shape or type than those learned from."""
         if (list(inputs.shape[1:]), str(inputs.dtype)) != self.input:

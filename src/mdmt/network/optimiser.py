@@ -58,6 +58,12 @@ class Optimiser:
             if isinstance(value, Tensor) and value.shape == (before,):
                 memory[key] = torch.cat([value, value.new_zeros(self.flat.numel() - before)])
 
+    def release(self, positions: Tensor, length: int) -> None:
+        """Forget what it knows of some positions of the parameters, which are `length` long."""
+        for value in self._memory().values():
+            if isinstance(value, Tensor) and value.shape == (length,):
+                value[positions.to(value.device)] = 0
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The tensors that torch's optimiser keeps; plain SGD keeps none."""
         kept = self._memory().items()

@@ -118,6 +118,29 @@ class StateFolder:
                 (self.path / PREVIOUS).unlink()
             self._remove_unused(replaced, others | {entry["file"] for entry in files.values()})
 
+    def write_as(self, name: str, parts: Iterable[tuple[str, bytes]], rest: JsonObject) -> None:
+        """Save a state under a manifest of this name, beside the others; nothing is removed."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        files = {}
+        for part, data in parts:
+            files[part] = self._write_part(part, data, set())
+            _crash_point(f"{part} written")
+        body = {"format": STATE_FORMAT, "files": files, "state": rest}
+        write_json(self.path / name, {**body, "sha256": _digest(body)})
+        _crash_point(f"{name} written")
+
+    def remove_unnamed(self, manifests: Iterable[str]) -> int:
+        """Remove the parts that none of these manifests names; return the bytes freed."""
+        used = set().union(*(_named_by(self.path / name) for name in manifests))
+        freed = 0
+        for path in sorted(self.path.iterdir()):
+            leftover = re.fullmatch(rf"\.({PART}|[\w-]+\.json)\.\d+\.tmp", path.name)
+            if path.name not in used and (leftover or _is_part(path)):
+                freed += path.stat().st_size
+                path.unlink(missing_ok=True)
+                _crash_point("old removed")
+        return freed
+
     def open(self, name: str = MANIFEST) -> SavedState:
         """Read a manifest; raise a Mistake that names it if it is missing or damaged."""
         shown = f"{self.name}/{name}"

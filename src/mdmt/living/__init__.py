@@ -1,0 +1,1 @@
+"""The living model: one folder that learns delivery after delivery, with versions."""

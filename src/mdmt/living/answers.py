@@ -1,0 +1,167 @@
+"""The part of a version that answers: network, head and temperature, without the rest.
+
+It loads without memory, optimiser and method, so that predicting starts fast. It is a snapshot: it
+does not change when the folder does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mdmt.backbones import make
+from mdmt.errors import Mistake
+from mdmt.living.held_back import HeldBack
+from mdmt.network.heads import Heads
+from mdmt.network.model import Model, Normalisation, count_features
+from mdmt.network.predictor import Predictor, columns
+from mdmt.system.state import SavedState
+
+ANSWERS = "answers"  # the part with the weights that answer, if they are not those being trained
+
+
+@dataclass(frozen=True)
+class ClassAccuracy:
+    """The accuracy on the held-back examples of a class."""
+
+    task: str | None  # None: all classes share one head
+    label: Hashable
+    examples: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A class with its probability; the label is None if the model does not know."""
+
+    label: Hashable | None
+    probability: float
+    top: list[tuple[Hashable, float]]  # the most probable classes with their probabilities
+
+
+class Answers:
+    """Answers of one version, or of a learner that becomes one."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        scale: float,
+        temperature: float = 1.0,
+        threshold: float | None = None,
+        version: int = 0,
+    ) -> None:
+        self.model = model
+        self.temperature = temperature
+        self.threshold = threshold  # rejects 5 % of the held-back examples
+        self.version = version
+        self.predictor = Predictor(model, scale=scale / temperature)
+        self.shared = model.heads.shared
+
+    @classmethod
+    def load(cls, saved: SavedState, backbone: nn.Module | None = None) -> Answers:
+        """The answers of a saved version."""
+        about = saved.rest["living"]
+        return cls(
+            _model(saved, backbone),
+            scale=about["scale"],
+            temperature=about["temperature"],
+            threshold=about["threshold"],
+            version=saved.rest["version"],
+        )
+
+    def answers(
+        self, x: Any, task: str | None = None, *, top: int = 1, reject: float = 0.0
+    ) -> list[Answer]:
+        """The most probable classes of each input; below `reject` the answer is unknown."""
+        labels = [label for _, label in self.predictor.classes(task)]
+        shares = self.predictor.predict_proba(x, task)
+        order = np.argsort(-shares, axis=1, kind="stable")[:, :top]
+        found = []
+        for row, places in zip(shares, order, strict=True):
+            best = [(labels[place], float(row[place])) for place in places]
+            label, probability = best[0]
+            found.append(Answer(label if probability >= reject else None, probability, best))
+        return found
+
+    def scores(self, held_back: HeldBack) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Scores at temperature 1, -inf for classes that do not compete, and the right column."""
+        heads = self.model.heads
+        rows = torch.tensor([column.row for column in columns(heads, None)])
+        with self.model.evaluating():
+            assert held_back.inputs is not None
+            scores = self.model.scores(self.model.embed(held_back.inputs))[:, rows].double()
+        scores *= self.predictor.scale * self.temperature
+        if not self.shared:
+            owner = heads.owner[rows]
+            scores[owner != held_back.tasks[:, None]] = -torch.inf
+        place = {row: number for number, row in enumerate(rows.tolist())}
+        labels = [place[row] for row in held_back.labels.tolist()]
+        return scores.numpy(), np.array(labels, np.int64)
+
+    def class_accuracies(self, held_back: HeldBack) -> dict[int, ClassAccuracy]:
+        """The accuracy on held-back examples by row of the head, for the rows this version has."""
+        known = torch.tensor([column.row for column in columns(self.model.heads, None)])
+        chosen = held_back.at(torch.isin(held_back.labels, known).nonzero()[:, 0])
+        if not len(chosen):
+            return {}
+        scores, labels = self.scores(chosen)
+        right = torch.from_numpy(scores.argmax(1) == labels)
+        found = {}
+        for column in columns(self.model.heads, None):
+            mine = right[chosen.labels == column.row]
+            if len(mine):
+                task = None if self.shared else column.task
+                share = mine.double().mean().item()
+                found[column.row] = ClassAccuracy(task, column.label, len(mine), share)
+        return found
+
+
+def _model(saved: SavedState, backbone: nn.Module | None) -> Model:
+    """The network of a version with the weights that answer."""
+    rest = saved.rest
+    about, settings = rest["living"], rest["learner"]
+    if backbone is None:
+        if rest["backbone"] is None:
+            raise Mistake(
+                f"{saved.folder.name} was made with the network {rest['backbone_class']}: pass it,"
+                " backbone=... (on the command line --backbone)"
+            )
+        backbone = make(rest["backbone"])
+    weights = safetensors.torch.load(saved.part("weights"))
+    shape, kind = rest["input"]
+    example = torch.empty(1, *shape, dtype=getattr(torch, kind.removeprefix("torch.")))
+    heads = Heads(settings["heads"], settings["outputs"])
+    heads.outputs = 1
+    scale = settings["scale"]
+    if scale is None:
+        scale = 1 / 255 if example.dtype == torch.uint8 else 1.0
+    model = Model(
+        backbone,
+        count_features(backbone, example),
+        heads,
+        cosine=about["cosine"],
+        normalisation=Normalisation(scale, _mean(weights)),
+        seed=settings["seed"],
+        precision=settings["precision"],
+        channels_last=rest["channels_last"],
+        example=example,
+    )
+    state = {name.removeprefix("model."): value for name, value in weights.items()}
+    model.load_state(state, rest)
+    heads.load_state({}, rest["tasks"])
+    if ANSWERS in saved.files:
+        flat = safetensors.torch.load(saved.part(ANSWERS))["flat"]
+        model.flat.data.copy_(flat)
+    return model
+
+
+def _mean(weights: dict[str, Tensor]) -> Tensor | None:
+    return weights.pop("mean", None)
