@@ -22,6 +22,7 @@ from torch import nn
 
 import mdmt.living.forgetting as forgetting
 from mdmt.errors import Mistake
+from mdmt.learner import Learner
 from mdmt.living.answers import Answer, Answers
 from mdmt.living.deliveries import read_delivery
 from mdmt.living.lessons import Lesson, Teacher
@@ -173,6 +174,10 @@ class LivingModel:
             delivery = read_delivery(data, "evaluation", label=label, image_size=self.image_size)
             held_back = forgetting.as_held_back(answers, delivery)
         return forgetting.evaluate(answers, held_back)
+
+    def learner(self, version: int | None = None) -> Learner:
+        """The learner of a version, with its memory, to look at; changes to it are not saved."""
+        return self.versions_.read(lambda saved: read_learner(saved, self._network()), version)
 
     def module(self) -> nn.Module:
         """The current version as a plain module: raw inputs to calibrated probabilities."""
