@@ -12,8 +12,7 @@ import torch
 import mdmt
 import mdmt.system.state as state
 from mdmt.errors import Mistake
-from mdmt.learning.checkpoints import Checkpoints
-from mdmt.learning.checkpoints import _encoded as encoded
+from mdmt.learning.checkpoints import Checkpoints, encoded
 from mdmt.system.state import StateFolder
 from support.helpers import small_stream
 from support.processes import child
