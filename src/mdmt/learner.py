@@ -24,7 +24,7 @@ import mdmt.ranks as ranks
 from mdmt.errors import Mistake
 from mdmt.learning.checkpoints import Checkpoints
 from mdmt.learning.order import Order, Repeat, repeats_of, steps_in_epoch
-from mdmt.learning.progress import step_bar
+from mdmt.learning.progress import share_done, step_bar
 from mdmt.learning.randomness import Purpose, Randomness, generator
 from mdmt.learning.reader import Reader
 from mdmt.learning.recorder import Recorder
@@ -286,7 +286,7 @@ class Learner:
         parts = [part for task in stream for part in task.parts]
         tested = [part for part in parts if stream.evaluate == "all" or part.name in learned]
         self.recorder.add_eval_tasks(tested)
-        self.recorder.begin_stream(len({*self.heads.names, *(part.name for part in parts)}))
+        self.recorder.begin_stream(parts)
         try:
             for task in stream:
                 names = {part.name for part in task.parts}
@@ -574,10 +574,16 @@ class Learner:
             "open": self.task_name,
             "more": self.is_more_data,
             "done": self.step_in_task,
+            **self._stream_state(),
             **({"closed": True} if self.is_closed else {}),
             **({"halfway": True} if self.is_halfway else {}),
         }
         return tensors, about
+
+    def _stream_state(self) -> dict[str, Any]:
+        """The progress of a stream, for those who read the checkpoint of a run that goes on."""
+        length = self.recorder.stream_length
+        return {"stream": {"tasks": length, "done": share_done(self)}} if length else {}
 
     def _settings(self) -> dict[str, Any]:
         """The arguments to make this learner again, besides its parts."""

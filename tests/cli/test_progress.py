@@ -16,10 +16,12 @@ LONG = "mdmt-r[class_margin=0.01,distance=none,head=cosine,task_margin=0.1], see
 
 
 def learner(task=3, step=45, accuracy=0.881):
-    record = SimpleNamespace(accuracy=[[accuracy] * 10])
-    recorder = SimpleNamespace(stream_length=10)
+    sizes = {f"task {number}": 900 for number in range(1, 11)}
+    begun = [{"name": name} for name in list(sizes)[:task]]
+    record = SimpleNamespace(accuracy=[[accuracy] * 10], tasks=begun)
+    recorder = SimpleNamespace(stream_length=10, stream_sizes=sizes)
     return SimpleNamespace(
-        task=SimpleNamespace(parts=[None]),
+        task=SimpleNamespace(parts=[SimpleNamespace(**begun[-1])], size=900),
         current=task - 1,
         step_in_task=step,
         record=record,

@@ -1,6 +1,7 @@
 """A user's own images: settings for a few hundred of them, other networks, and the saved model."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -8,7 +9,10 @@ import torch
 import mdmt
 from mdmt import backbones
 from mdmt.cli.app import main
-from mdmt.experiments.run import learner_for
+from mdmt.experiments.run import learner_for, run
+from mdmt.report.page import render
+from mdmt.report.study import read_studies
+from mdmt.runs.folder import find_runs
 from support.configs import config_for
 from support.helpers import mistake
 from support.photos import photos
@@ -122,3 +126,35 @@ def test_the_model_is_kept(place, tmp_path, capsys):
     assert [task.name for task in learner.tasks] == ["birds", "fish"]
     assert learner.model.sha256() == json.loads((run / "record.json").read_text())["weights_sha256"]
     assert learn(place, tmp_path, "--keep-model") == 0
+
+
+def test_a_running_folder_knows_its_tasks_and_the_time_left(tmp_path, capsys):
+    """The configuration does not say how many tasks a folder has; they are of different sizes."""
+    place = photos(tmp_path / "mine", tasks=("a", "b", "c", "d"))
+    photos(place, tasks=("d",), count=25)
+    network = "reduced_resnet18[width=2]"
+    config = config_for(
+        "folder", "van", data=str(place), image_size=8, backbone=network, settings={"epochs": "1"}
+    )
+    out = tmp_path / "runs"
+    pages = []
+    folders = []
+    seconds = []
+
+    def on_step(learner):
+        if learner.current == 1 and not pages:
+            folders.extend(find_runs(out))
+            seconds.append(folders[0].record_so_far.seconds)
+            pages.append(render([], read_studies(folders)[1], where="here"))
+            main(["runs", "list", str(out), "--json"])
+
+    record = run(config, out, every=1, on_step=on_step)
+    assert "folder, 4 tasks" in pages[0]
+    assert re.search(r"<td>1 of 4</td><td>[\d.]+</td><td>about 0:\d\d</td>", pages[0])
+    assert "1 of 4 tasks learned at its last checkpoint" in pages[0]
+    assert json.loads(capsys.readouterr().out)["runs"][0]["tasks"] == 4
+    first, second, *_, last = [task["train"] for task in record.tasks]
+    assert first < last
+    assert learner_for(config).batch > second  # its first step is its last one
+    share = (first + second) / sum(task["train"] for task in record.tasks)
+    assert folders[0].seconds_left == pytest.approx(seconds[0] * (1 - share) / share)

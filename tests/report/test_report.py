@@ -364,7 +364,7 @@ def test_running_runs_are_shown_with_their_curves_so_far(tmp_path):
     first, second = (100 * np.mean(whole["accuracy"][t][: t + 1]) for t in (0, 1))
     assert van.y == pytest.approx([first, second, np.nan, np.nan], nan_ok=True)
     shown = text[text.index('<section id="running">') :]
-    assert f"<td>2 of 4</td><td>{second:.2f}</td>" in shown
+    assert f"<td>2 of 4</td><td>{second:.2f}</td><td>-</td>" in shown
     assert "<td>0 of 4</td><td>-</td>" in shown
     assert shown.count('<div class="plot"') == 1
 

@@ -31,7 +31,7 @@ class Learning(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """The position of a run; `done` is the share of its steps, taking all tasks as equally long."""
+    """The position of a run; `done` is the share of its training examples that were learned."""
 
     task: int
     tasks: int
@@ -46,16 +46,24 @@ class Progress:
 
 def progress_of(learner: Learning) -> Progress:
     """The progress of a learner that is learning a stream."""
-    task = learner.task
-    assert task is not None
     number = learner.current + 1
     tasks = learner.recorder.stream_length
     accuracies = learner.record.accuracy[-1] if learner.record.accuracy else []
     earlier = [accuracy for accuracy in accuracies[: learner.current] if accuracy is not None]
-    steps = learner.steps_of(task) // len(task.parts)
-    done = (number - len(task.parts)) * steps + learner.step_in_task
     accuracy = sum(earlier) / len(earlier) if earlier else None
-    return Progress(number, tasks, learner.step_in_task, done / max(1, tasks * steps), accuracy)
+    return Progress(number, tasks, learner.step_in_task, share_done(learner), accuracy)
+
+
+def share_done(learner: Learning) -> float:
+    """The share of a stream's training examples that were learned."""
+    sizes = learner.recorder.stream_sizes
+    task = learner.task
+    current = [] if task is None else [part.name for part in task.parts]
+    begun = [about["name"] for about in learner.record.tasks]
+    learned: float = sum(sizes[name] for name in begun if name not in current)
+    if task is not None:
+        learned += task.size * learner.step_in_task / learner.steps_of(task)
+    return learned / max(1, sum(sizes.values()))
 
 
 @contextmanager

@@ -70,7 +70,8 @@ class Recorder:
         self.reference_features: dict[str, Tensor] = {}  # of each task, right after learning it
         self.snapshots: dict[str, Tensor] = {}
         self.step_log = StepLog()
-        self.stream_length = 0  # the number of tasks while a stream is run, else 0
+        # The training examples of each task by name while a stream is run, else none.
+        self.stream_sizes: dict[str, int] = {}
         self._pending: list[PendingStats] = []
         self._stats: tuple[float, float, float] | None = None  # of this step, once they are read
 
@@ -79,19 +80,25 @@ class Recorder:
         """Whether the current task was measured before, so that its data are additional ones."""
         return len(self.record.accuracy) >= len(self.heads.tasks)
 
+    @property
+    def stream_length(self) -> int:
+        """The number of tasks while a stream is run, else 0."""
+        return len(self.stream_sizes)
+
     # Along the way.
 
-    def begin_stream(self, length: int) -> None:
-        """Log steps and take snapshots from now on, for a stream of `length` tasks in all."""
-        self.stream_length = length
-        chosen = snapshots.chosen_tasks(length)
-        if len(self.heads.tasks) < length:  # an earlier stream may have left others
+    def begin_stream(self, parts: Iterable[Task]) -> None:
+        """Log steps and take snapshots from now on, for these tasks and those learned before."""
+        before = {task["name"]: task["train"] or 0 for task in self.record.tasks}
+        self.stream_sizes = {part.name: len(part.train) for part in parts} | before
+        chosen = snapshots.chosen_tasks(self.stream_length)
+        if len(self.heads.tasks) < self.stream_length:  # an earlier stream may have left others
             kept = [name for name in self.snapshots if snapshots.belongs(name, chosen)]
             self.snapshots = {name: self.snapshots[name] for name in kept}
 
     def end_stream(self) -> None:
         """Stop logging steps and taking snapshots."""
-        self.stream_length = 0
+        self.stream_sizes = {}
 
     def begin_task(self, task: Task) -> None:
         """Add a new task to the record."""

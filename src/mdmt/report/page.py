@@ -22,7 +22,7 @@ from mdmt.report.sections import MethodDetails, Table
 from mdmt.report.study import Study, UnusableRun, running_studies
 from mdmt.report.style import CSS_VARIABLES, TASK_COLOURS, Style, styles
 from mdmt.report.verdict import Verdict, verdict
-from mdmt.words import count, printable
+from mdmt.words import clock, count, printable
 
 # A legend with longer labels or more methods than this stands beside its chart, not above it.
 LONGEST_LABEL = 22
@@ -204,7 +204,9 @@ def _running_view(study: Study, number: int, look: dict[str, Style]) -> RunningV
         accuracy = entry.runs[0].accuracy
         learned = int(np.isfinite(accuracy).any(axis=1).sum())
         so_far = A_T.text(average_accuracy(accuracy, learned)) if learned else "-"
-        rows.append([entry.label, f"{learned} of {study.tasks}", so_far])
+        left = entry.runs[0].seconds_left
+        time_left = "-" if left is None else f"about {clock(left)}"
+        rows.append([entry.label, f"{learned} of {study.tasks}", so_far, time_left])
     chart = trend(study)
     series = [one for one in chart.series if np.isfinite(one.y).any()]
     note = (

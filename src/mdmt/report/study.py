@@ -37,11 +37,12 @@ SHARED = (  # what the runs of a study have in common, besides benchmark, heads 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run."""
+    """A finished run, or a running one at its last checkpoint."""
 
     path: Path
     config: RunConfig
     record: RunRecord
+    seconds_left: float | None = None  # of a running one
 
     @cached_property
     def accuracy(self) -> Array:
@@ -215,8 +216,8 @@ def read_run(folder: RunFolder) -> Run | UnusableRun:
     tasks: int | None = None
     name = printable(folder.path.name)
     try:
-        tasks = folder.config.tasks
         name = folder.config.name
+        tasks = folder.task_count
     except (Mistake, OSError):
         pass
     so_far = _run_so_far(folder) if state.kind == "running" else None
@@ -229,12 +230,13 @@ def _run_so_far(folder: RunFolder) -> Run | None:
     """A run's measurements at its last checkpoint, with empty rows for the tasks to come."""
     try:
         config, record = folder.config, folder.record_so_far
+        tasks = folder.task_count
     except (Mistake, OSError):  # the run is writing it
         return None
     if record is None:
         return None
-    tasks = max(config.tasks or 0, len(record.tasks))
-    return Run(folder.path, config, record.padded(tasks))
+    tasks = max(tasks or 0, len(record.tasks))
+    return Run(folder.path, config, record.padded(tasks), folder.seconds_left)
 
 
 def _reason(folder: RunFolder, state: RunState, tasks: int | None) -> str:

@@ -25,7 +25,7 @@ from typing import Literal, TypeVar
 import mdmt.runs.gate as gate
 from mdmt.errors import Mistake, summarise
 from mdmt.runs.config import RunConfig
-from mdmt.runs.record import RunRecord
+from mdmt.runs.record import MAX_TASKS, RunRecord
 from mdmt.runs.snapshots import Snapshots, read_arrays
 from mdmt.runs.step_log import ROWS, StepLog
 from mdmt.system.files import JsonObject, is_locked, lock, read_json, write_file, write_json
@@ -52,6 +52,16 @@ class Position:
     task: int
     step: int
     of_task: bool
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """The progress of a run at its last checkpoint; an old one does not say the last two."""
+
+    position: Position
+    record: RunRecord
+    tasks: int | None  # of the whole run
+    done: float | None  # the share of its training examples that were learned
 
 
 @dataclass(frozen=True)
@@ -110,7 +120,20 @@ class RunFolder:
         """The record, or that of the last checkpoint; None if there is neither."""
         if self.has(RECORD):
             return self.record
-        return self._progress[1] if self._progress else None
+        return self._progress.record if self._progress else None
+
+    @property
+    def task_count(self) -> int | None:
+        """The number of tasks of the run; None if neither config nor checkpoint says it."""
+        return self.config.tasks or (self._progress.tasks if self._progress else None)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time that was left to learn at the last checkpoint, if that says enough."""
+        if self._progress is None or not self._progress.done:
+            return None
+        done = self._progress.done
+        return self._progress.record.seconds * (1 - done) / done
 
     @property
     def steps(self) -> StepLog:
@@ -193,7 +216,7 @@ class RunFolder:
     @property
     def position(self) -> Position | None:
         """The position of the last checkpoint; None if there is none."""
-        return self._progress[0] if self._progress else None
+        return self._progress.position if self._progress else None
 
     @property
     def checkpoint(self) -> StateFolder:
@@ -282,7 +305,7 @@ class RunFolder:
         return read_json(self.path / name)
 
     @cached_property
-    def _progress(self) -> tuple[Position, RunRecord] | None:
+    def _progress(self) -> _Progress | None:
         return self._from_checkpoint(_progress_of)
 
     def _from_checkpoint(self, use: Callable[[SavedState], T]) -> T | None:
@@ -290,8 +313,7 @@ class RunFolder:
         return self.checkpoint.last_good(use)[0] if self.checkpoint.manifests else None
 
 
-def _progress_of(saved: SavedState) -> tuple[Position, RunRecord]:
-    """The position of a checkpoint, and the record until then."""
+def _progress_of(saved: SavedState) -> _Progress:
     with _damage(saved.name):
         record = saved.rest.get("record")
         if not isinstance(record, dict):
@@ -299,7 +321,15 @@ def _progress_of(saved: SavedState) -> tuple[Position, RunRecord]:
         tasks = gate.array("tasks", gate.value_of(saved.rest, "tasks"))
         step = gate.whole(0, 10**12)("done", gate.value_of(saved.rest, "done"))
         is_open = gate.value_of(saved.rest, "open") is not None
-        return Position(len(tasks), step, is_open), RunRecord.from_checkpoint(record)
+        stream = saved.rest.get("stream", {})
+        if not isinstance(stream, dict):
+            raise gate.refusal("stream", stream, "an object")
+        return _Progress(
+            Position(len(tasks), step, is_open),
+            RunRecord.from_checkpoint(record),
+            gate.or_null(gate.whole(1, MAX_TASKS))("stream.tasks", stream.get("tasks")),
+            gate.or_null(gate.number(1.0))("stream.done", stream.get("done")),
+        )
 
 
 def _steps_of(saved: SavedState) -> StepLog:
