@@ -314,6 +314,115 @@ def test_remove_refuses_what_a_process_holds_and_what_is_not_ours(out, capsys):
     assert (out / "model" / "config.json").exists()
 
 
+def everything(place):
+    return {
+        path: path.read_bytes() if path.is_file() else None for path in sorted(place.rglob("*"))
+    }
+
+
+def strangers(place):
+    """Files of somebody else, with names that a run uses too."""
+    for name in ("checkpoint/weights.bin", "checkpoint/step-1/state.json", "model/pytorch.bin"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text("mine")
+    for name in ("tensorboard/events.out.tfevents.1700000000.host.7.0", "steps.csv", "record.json"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text("mine")
+
+
+@pytest.mark.parametrize(
+    "kind", ["no config", "config", "unreadable config", "another run's config", "own checkpoint"]
+)
+def test_remove_refuses_folders_that_are_no_runs(out, capsys, kind):
+    place = out / "project"
+    strangers(place)
+    if kind == "config":
+        (place / "config.json").write_text('{"method": "adam", "benchmark": "mine"}')
+    elif kind == "unreadable config":
+        (place / "config.json").write_text("{")
+    elif kind == "another run's config":
+        (place / "1234").mkdir()
+        shutil.move(place / "checkpoint", place / "1234")
+        place = place / "1234"
+        shutil.copy(folder(out, "mdmt-r") / "config.json", place)
+    elif kind == "own checkpoint":
+        shutil.copytree(folder(out, "er") / "checkpoint", place / "checkpoint", dirs_exist_ok=True)
+    before = everything(out)
+    err = printed(capsys, "runs", "remove", place, "--yes", code=2).err
+    assert f"{place} is not a run of mdmt: its path does not end with the hash and the seed" in err
+    assert everything(out) == before
+
+
+def test_remove_refuses_a_folder_in_the_place_of_a_run_that_holds_something_else(out, capsys):
+    good = folder(out, "mdmt-r")
+    other = good.with_name("7")
+    shutil.copytree(good, other)
+    err = printed(capsys, "runs", "remove", other, "--yes", code=2).err
+    assert "config.json is that of another run" in err
+    (other / "config.json").write_text("{")
+    (other / "notes.txt").write_text("mine")
+    before = everything(other)
+    # nothing is removed if one of several is refused
+    err = printed(capsys, "runs", "remove", good, other, "--yes", code=2).err
+    assert "config.json is missing or damaged, and notes.txt is not of a run" in err
+    assert everything(other) == before
+    assert (good / "record.json").exists()
+    (other / "notes.txt").unlink()
+    printed(capsys, "runs", "remove", other, "--yes")  # a damaged run
+    assert not other.exists()
+
+
+def test_remove_takes_only_what_the_run_wrote(out, capsys):
+    place = folder(out, "er")
+    for name in (
+        "checkpoint/weights.bin",
+        "checkpoint/model-0123456789abcdef.safetensors",
+        "model/pytorch.bin",
+        "tensorboard/events.out.tfevents.1700000000.host.7.0",
+        "fresh/notes.txt",
+        "notes.txt",
+    ):
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_text("mine")
+    kept = {path: data for path, data in everything(place).items() if data == b"mine"}
+    (place / "tensorboard" / "events.out.tfevents.00001").touch()
+    (place / ".record.json.77.tmp").touch()
+    (place / ".events-x1").mkdir()
+    (place / ".events-x1" / "events.out.tfevents.1700000000.host.7.0").touch()
+    (place / "fresh" / "config.json").write_text("{}")
+    elsewhere = out.parent / "model"
+    shutil.copytree(place / "checkpoint", elsewhere)
+    (folder(out, "mdmt-r") / "model").symlink_to(elsewhere)
+    text = printed(capsys, "runs", "remove", place, "--yes").out
+    assert "files that mdmt did not write are still there" in text
+    assert {path: data for path, data in everything(place).items() if data is not None} == kept
+    behind_link = everything(elsewhere)
+    printed(capsys, "runs", "remove", folder(out, "mdmt-r"), "--yes")
+    assert everything(elsewhere) == behind_link
+
+
+def test_a_name_matches_whole_parts_of_a_path(out, capsys):
+    run_folder = folder(out, "er")
+    hash_ = run_folder.parent.name
+    for name in (
+        hash_[:6],
+        "e",
+        "digits",
+        "123",
+        f"{hash_}/12",
+        f"r/{hash_}",
+        "split-digits/er/1235",
+        "",
+    ):
+        assert (
+            "no run " in printed(capsys, "runs", "remove", name, "--yes", "--out", out, code=2).err
+        )
+    assert run_folder.exists()
+    for name in ("er", f"er/{hash_}", f"split-digits/er/{hash_}", f"{hash_}/1235"):
+        text = printed(capsys, "runs", "show", name, "--out", out, "--json").out
+        assert json.loads(text)["path"] == str(run_folder)
+
+
 # TensorBoard.
 
 
@@ -357,7 +466,7 @@ def test_event_files_hold_loss_and_accuracies(tmp_path, monkeypatch, capsys):
     ]
     assert main([*arguments, "--log", "tensorboard", "--fresh"]) == 0
     assert scalars(place / "tensorboard") == found
-    assert not list(place.glob("tmp*"))
+    assert not list(place.glob(".events-*"))
 
 
 def test_events_of_a_task_are_there_when_the_next_begins(tmp_path, monkeypatch):

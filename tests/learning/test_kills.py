@@ -15,12 +15,14 @@ import subprocess
 import threading
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import mdmt.experiments.run
 import mdmt.learning.checkpoints as checkpoints
 import mdmt.system.state
+from mdmt.cli.app import main
 from mdmt.experiments.run import run
 from mdmt.learner import Learner
 from mdmt.methods import METHODS
@@ -268,6 +270,125 @@ def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(number, fresh, tmp_p
     assert f"; {command} goes on from there" in capfd.readouterr().err
     assert (folder_of(config, tmp_path / "out") / "checkpoint" / "state.json").exists()
     assert essence(done(config, tmp_path / "out")) == essence(straight)
+
+
+def result_of(folder):
+    """All files of a run, without those of its repetition and the lock."""
+    return {
+        path: data
+        for path, data in content(folder).items()
+        if path.parts[0] != "fresh" and path.name != ".lock"
+    }
+
+
+def listed(out, capsys):
+    capsys.readouterr()
+    assert main(["runs", "list", str(out), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    return run
+
+
+def repeated_until(config, out, step):
+    """Do a run with --fresh in a child that is killed after a step."""
+
+    def on_step(learner):
+        if learner.record.steps == step:
+            die()
+
+    options = {"fresh": True, "every": 1, "events": True, "on_step": on_step}
+    with child(lambda: run(config, out, **options)) as (_, ended):
+        pass
+    return ended[0]
+
+
+def test_a_finished_result_stays_until_the_fresh_one_is_complete(tmp_path, capsys):
+    config = replace(config_of("er", "mlp"), keep_model=True)
+    straight = done(config, tmp_path, events=True)
+    folder = folder_of(config, tmp_path)
+    before = result_of(folder)
+    assert {path.parts[0] for path in before} >= {"record.json", "model", "tensorboard"}
+    for step in (1, 4):  # the second repetition starts over too
+        assert repeated_until(config, tmp_path, step) == -signal.SIGKILL
+        assert result_of(folder) == before
+    about = listed(tmp_path, capsys)
+    assert (about["state"], about["A_T"]) == ("finished", straight["metrics"]["A_T"])
+    assert "the same command without --fresh goes on" in about["reason"]
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 0
+    assert f"{100 * straight['metrics']['A_T']:.2f}" in (tmp_path / "page.html").read_text()
+    steps = []
+    again = done(
+        replace(config, keep_model=False),
+        tmp_path,
+        on_step=lambda learner: steps.append(learner.record.steps),
+    )
+    assert steps == list(range(5, straight["steps"] + 1))
+    assert essence(again) == essence(straight)
+    after = result_of(folder)
+    assert {path.parts[0] for path in after} == {path.parts[0] for path in before} - {
+        "model",
+        "tensorboard",
+    }
+    assert after[Path("record.json")] != before[Path("record.json")]  # it has other times
+    assert not (folder / "fresh").exists()
+    assert listed(tmp_path, capsys)["reason"] == ""
+
+
+@pytest.mark.parametrize("moment", ["_remove_events", "_remove_repetition"])
+def test_a_fresh_run_that_is_killed_while_it_finishes(moment, tmp_path, capsys):
+    config = config_of("er", "mlp")
+    straight = done(config, tmp_path)
+
+    def killed():
+        setattr(RunFolder, moment, die)
+        run(config, tmp_path, fresh=True)
+
+    with child(killed) as (_, ended):
+        pass
+    assert ended == [-signal.SIGKILL]
+    assert listed(tmp_path, capsys)["state"] == "finished"
+    steps = []
+    assert essence(done(config, tmp_path, on_step=steps.append)) == essence(straight)
+    assert steps == []
+    assert not (folder_of(config, tmp_path) / "fresh").exists()
+
+
+def test_a_full_disk_keeps_the_result_that_fresh_would_replace(disk, capsys):
+    out, _ = disk
+    config = replace(config_of("er", "mlp"), keep_model=True)
+    record = run(config, out)
+    before = result_of(folder_of(config, out))
+    (out / "other").write_bytes(bytes(shutil.disk_usage(out).free))
+    with pytest.raises(OSError, match="No space left on device; the previous file is intact"):
+        run(config, out, fresh=True)
+    (out / "other").unlink()
+    assert result_of(folder_of(config, out)) == before
+    assert run(config, out) == record
+
+
+def test_fresh_starts_an_unfinished_run_over(tmp_path):
+    config, folder, straight = interrupted(tmp_path)
+    steps = []
+    record = done(
+        config,
+        tmp_path / "out",
+        fresh=True,
+        on_step=lambda learner: steps.append(learner.record.steps),
+    )
+    assert steps == list(range(1, straight["steps"] + 1))
+    assert essence(record) == essence(straight)
+    assert not (folder / "checkpoint").exists()
+
+
+def test_a_run_of_the_cluster_starts_over_once(tmp_path):
+    """The process that hands a fresh run to the cluster makes it start over; a restart goes on."""
+    config = config_of("er", "mlp")
+    straight = done(config, tmp_path)
+    RunFolder(folder_of(config, tmp_path)).start_over(config)
+    steps = []
+    assert killed_at_step(config, tmp_path, 4) == -signal.SIGKILL
+    again = done(config, tmp_path, on_step=lambda learner: steps.append(learner.record.steps))
+    assert steps[0] == 5
+    assert essence(again) == essence(straight)
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ import pytest
 
 from mdmt.cli.app import main
 from mdmt.experiments.run import run
+from mdmt.runs.config import folder_of
+from mdmt.runs.folder import RunFolder
 from mdmt.system.state import _digest
 from support.configs import config_for
 
@@ -302,7 +304,10 @@ def test_what_a_folder_names_is_not_imported_by_those_who_only_read(
     list_and_report(capsys, [folder])
     for form in ([], ["--json"], ["--csv"]):
         assert main(["runs", "show", str(folder), *form]) == 0
-    assert main(["runs", "remove", str(folder), "--yes"]) == 0
+    moved = folder_of(RunFolder(folder).config, "elsewhere")  # where a run of this config would be
+    shutil.copytree(folder, moved)
+    assert main(["runs", "remove", str(moved), "--yes"]) == 0
+    assert not moved.exists()
     assert not mark.exists()
 
 

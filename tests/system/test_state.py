@@ -200,6 +200,17 @@ def test_writers_and_readers_of_one_folder(tmp_path, keep):
     assert read(tmp_path)[1]["text"] in ("a99", "b99")
 
 
+def test_parts_of_versions_in_the_folder_stay(tmp_path):
+    folder = StateFolder(tmp_path)
+    folder.write_as("version-1.json", parts(model="first"), {})
+    folder.write(parts(model="second"), {})
+    folder.write(parts(model="third"), {})
+    assert folder.open("version-1.json").part("model") == b"first"
+    folder.remove()
+    assert folder.open("version-1.json").part("model") == b"first"
+    assert len(files(tmp_path)) == 2
+
+
 def test_a_writer_that_is_killed_leaves_no_lock(tmp_path):
     folder = StateFolder(tmp_path)
     folder.write(parts(model="before"), {})

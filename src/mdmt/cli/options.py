@@ -75,7 +75,10 @@ WORDS: dict[str, ParameterInfo] = {  # the help text of each field of RunOptions
     "checkpoint_every": typer.Option(
         metavar="TIME|N", help="Time (30s, 5m) or number of steps between checkpoints."
     ),
-    "fresh": typer.Option("--fresh", help="Start over, even if finished or interrupted."),
+    "fresh": typer.Option(
+        "--fresh",
+        help="Start over, even if finished or interrupted. A finished result stays until then.",
+    ),
     "json": typer.Option("--json", help="Print one JSON object instead of text."),
     "quiet": typer.Option("--quiet", help="Show no progress."),
 }
@@ -103,7 +106,7 @@ Format = Annotated[
 ]
 RunArgument = Annotated[
     str,
-    typer.Argument(help="A run: its folder, or a part of its path such as its hash or hash/seed."),
+    typer.Argument(help="A run: its folder, or whole parts of its path, as in hash or hash/seed."),
 ]
 
 

@@ -84,21 +84,25 @@ def show(
 @app.command()
 def remove(
     runs: Annotated[
-        list[str], typer.Argument(help="Runs: their folders, or parts of their paths.")
+        list[str],
+        typer.Argument(help="Runs: their folders, or whole parts of their paths, as in hash/seed."),
     ],
     out: Out = "runs",
     yes: Yes = False,
 ) -> None:
-    """Remove runs. A run that a process is working on is refused."""
+    """Remove runs. A run that a process is working on is refused; files of others stay."""
     from mdmt.report.run_tables import describe
     from mdmt.runs.folder import find_run
 
     folders = {folder.path: folder for folder in (find_run(run, out) for run in runs)}
     for folder in folders.values():
+        folder.check_removable()
+    for folder in folders.values():
         about = describe(folder)
         if may_remove(str(folder), f"{about['state']}, {about['label']}", yes):
             folder.remove()
-            print(f"removed {folder}")
+            stays = "; files that mdmt did not write are still there"
+            print(f"removed {folder}{stays if folder.path.exists() else ''}")
 
 
 def rerun(

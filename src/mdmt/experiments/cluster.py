@@ -81,7 +81,7 @@ class Cluster:
         if self.fresh:  # here, since a run that Ray starts again must go on
             folder = RunFolder(folder_of(config, self.out))
             with folder.lock():
-                folder.clear()
+                folder.start_over(config)
         task = self.ray.remote(_work).options(
             name=f"{config.benchmark}, {config.label}, seed {config.seed}",
             num_cpus=config.threads,

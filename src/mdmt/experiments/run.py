@@ -69,9 +69,11 @@ def run(
     """Do a run and return its record.
 
     Unless `fresh`, a finished run is read, and then `on_read` is called; an unfinished one goes on
-    from its last checkpoint. `every` is the number of steps or the time between checkpoints. With
-    `events`, files for TensorBoard are written too. `warn` is called with a line for the user: a
-    checkpoint or record is damaged, or the run will take more than an hour.
+    from its last checkpoint. With `fresh` the run starts over. A finished result stays until the
+    new one is complete; if the new run is interrupted, the next call without `fresh` goes on with
+    it. `every` is the number of steps or the time between checkpoints. With `events`, files for
+    TensorBoard are written too. `warn` is called with a line for the user: a checkpoint or record
+    is damaged, or the run will take more than an hour.
     """
     folder = RunFolder(folder_of(config, out))
     record = None if fresh else ranks.first(lambda: finished_record(folder, config))
@@ -92,8 +94,11 @@ def run(
 
 
 def finished_record(folder: RunFolder, config: RunConfig) -> RunRecord | None:
-    """The record of a finished run; refused if a model is asked for that the run did not keep."""
-    record = folder.finished_record
+    """The record of a finished run that is not being done again.
+
+    If a model is asked for that the run did not keep, it is refused.
+    """
+    record = folder.finished_record if folder.workplace() is folder else None
     if record is not None:
         folder.check_model(config)
     return record
@@ -109,18 +114,19 @@ def _locked(folder: RunFolder) -> Iterator[None]:
 
 def _learn(config: RunConfig, folder: RunFolder, options: _Options) -> RunRecord:
     """Do a run that is not finished, from its last checkpoint if it has one."""
-    with stop_request() as stop, _failure_written(folder, is_own=is_own(config.method)) as attempt:
-        checkpoints = Checkpoints(folder.path / CHECKPOINT, options.every)
-        record = None if options.fresh else ranks.first(lambda: folder.finished_record)
+    work = ranks.first(lambda: folder.workplace(fresh=options.fresh))
+    with stop_request() as stop, _failure_written(work, is_own=is_own(config.method)) as attempt:
+        checkpoints = Checkpoints(work.path / CHECKPOINT, options.every)
+        record = None if options.fresh else ranks.first(lambda: finished_record(folder, config))
         if options.fresh:
-            ranks.first(folder.clear)
+            ranks.first(work.clear)
         elif record is not None:  # another process finished it meanwhile
             return record
-        elif folder.has(RECORD):
+        elif work.has(RECORD):
             options.tell(f"{folder.path / RECORD} is damaged: the run is done again")
         torch.set_num_threads(config.threads)
         stream = ranks.together(lambda: _stream(config, options))
-        learner = _resume(config, folder, options.warn) or _begin(config, folder)
+        learner = _resume(config, work, options.warn) or _begin(config, work)
         attempt.learner = learner
         forecast = Forecast(_name(config), sum(map(learner.steps_of, stream)), options.warn)
 
@@ -131,7 +137,7 @@ def _learn(config: RunConfig, folder: RunFolder, options: _Options) -> RunRecord
                 again = resuming_command(options.fresh)
                 raise Stopped(f"stopped at {place}; {again} goes on from there ({folder})")
             forecast.after_step(learner)
-            _after_step(learner, folder, options)
+            _after_step(learner, work, options)
 
         learned = learner.run(stream, on_step=after_step, checkpoint=checkpoints)
         record = RunRecord.of(learned, reduced(config, stream), ranks.size())
@@ -166,7 +172,7 @@ def _finish(config: RunConfig, folder: RunFolder, learner: Learner, record: RunR
     snapshots = Snapshots({name: tensor.numpy() for name, tensor in taken.items()})
     if config.keep_model:
         learner.save(folder.path / MODEL)
-    folder.finish(record, learner.recorder.step_log, snapshots)
+    folder.finish(config, record, learner.recorder.step_log, snapshots)
 
 
 def _begin(config: RunConfig, folder: RunFolder) -> Learner:

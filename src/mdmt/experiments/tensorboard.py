@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mdmt.errors import Mistake
-from mdmt.runs.folder import EVENTS
+from mdmt.runs.folder import EVENT_DRAFTS, EVENT_FILE, EVENTS
 from mdmt.runs.record import Matrix
 from mdmt.runs.step_log import StepLog
 
@@ -35,7 +35,7 @@ def write_events(folder: Path, accuracy: Matrix, steps: StepLog) -> None:
     earlier = 0  # steps of earlier tasks
     for number, row in enumerate(accuracy, 1):
         losses = [(int(step.step), step.loss) for step in steps if step.task == number]
-        file = folder / EVENTS / f"events.out.tfevents.{number:05d}"
+        file = folder / EVENTS / f"{EVENT_FILE}{number:05d}"
         if not file.exists() and any(value is not None for value in row):
             shifted = [(earlier + step, loss) for step, loss in losses]
             _write_task(file, number, row, shifted)
@@ -47,7 +47,7 @@ def _write_task(
 ) -> None:
     measured = {other: value for other, value in enumerate(row, 1) if value is not None}
     seen = [measured[other] for other in range(1, number + 1) if other in measured]
-    with tempfile.TemporaryDirectory(dir=file.parents[1]) as place:
+    with tempfile.TemporaryDirectory(prefix=EVENT_DRAFTS, dir=file.parents[1]) as place:
         with writer()(place) as events:
             for step, loss in losses:
                 events.add_scalar("loss", loss, step)

@@ -138,7 +138,7 @@ def list_runs(runs: list[RunSummary], out: str) -> None:
         }.items():
             console.print(Text(f"{name}: {words}"))
         for name, run in members:
-            if run["state"] != "finished":
+            if run["state"] != "finished" or run["reason"]:
                 console.print(Text(f"{name}: {_progress(run)}"))
         if any(run["held_out"] for _, run in members):
             console.print(Text("* on the held-out tasks"))
@@ -170,7 +170,7 @@ def _run_line(name: str, run: RunSummary) -> list[str]:
 
 
 def _progress(run: RunSummary) -> str:
-    """How far an unfinished run has come."""
+    """How far an unfinished run, or the repetition of a finished one, has come."""
     state = f"{run['state']}: {run['reason']}"
     if run["at"] is None:
         return state
@@ -187,7 +187,7 @@ def show_run(about: RunSummary, config: RunConfig, record: RunRecord | None) -> 
     console = screen()
     console.print(Text(f"{config.name}: {about['state']}", style="bold"))
     console.print(Text(printable(about["path"]), style="dim"), soft_wrap=True)
-    if about["state"] != "finished":
+    if about["state"] != "finished" or about["reason"]:
         console.print(Text(_progress(about)))
     if record is not None:
         for part in _measurements(config, record, console.width):

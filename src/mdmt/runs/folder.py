@@ -3,17 +3,18 @@
 A folder OUT/benchmark/method/<hash of the config>/<seed> holds `config.json` (all that is needed to
 run it again), `record.json` (the measurements), `steps.csv` (the step log) and
 `snapshots.safetensors`; until the run is finished `checkpoint/`; after a failure `failed.json` (the
-reason); and, if asked for, `tensorboard/` and `model/` (the learner, for `Learner.load`).
+reason); and, if asked for, `tensorboard/` and `model/` (the learner, for `Learner.load`). While a
+finished run is done again (--fresh), its files stay as they are, and `fresh/` holds config.json and
+checkpoint/ of the repetition.
 
 A folder may be unfinished, damaged or written by somebody else: everything is checked before it is
-used, and nothing that a folder names is imported.
+used, nothing that a folder names is imported, and only files that a run wrote are removed.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -28,7 +29,16 @@ from mdmt.runs.config import RunConfig
 from mdmt.runs.record import MAX_TASKS, RunRecord
 from mdmt.runs.snapshots import Snapshots, read_arrays
 from mdmt.runs.step_log import ROWS, StepLog
-from mdmt.system.files import JsonObject, is_locked, lock, read_json, write_file, write_json
+from mdmt.system.files import (
+    JsonObject,
+    is_locked,
+    json_bytes,
+    lock,
+    read_json,
+    remove_file,
+    write_files,
+    write_json,
+)
 from mdmt.system.state import SavedState, StateFolder
 from mdmt.words import printable
 
@@ -40,7 +50,13 @@ FAILED = "failed.json"
 LOCK = ".lock"
 CHECKPOINT = "checkpoint"
 EVENTS = "tensorboard"
+EVENT_FILE = "events.out.tfevents."  # and the number of the task, with five digits
+EVENT_DRAFTS = ".events-"  # begins the name of a folder in which event files are made
 MODEL = "model"
+FRESH = "fresh"
+FILES = (RECORD, STEPS, SNAPSHOTS, FAILED, CONFIG)
+DRAFT = rf"\.({'|'.join(map(re.escape, FILES))})\.\d+\.tmp"  # left by a process that was killed
+HASH = "[0-9a-f]{12}"  # of a configuration
 
 T = TypeVar("T")
 
@@ -199,7 +215,7 @@ class RunFolder:
         if self.has(RECORD):
             _ = self.config
             _ = self.record
-            return RunState("finished")
+            return RunState("finished", self._repetition_text)
         if self.is_running:
             with suppress(Mistake):  # a checkpoint that is being written
                 return RunState(
@@ -212,6 +228,18 @@ class RunFolder:
             return RunState("stopped", "", self.position)
         reason = "it left no checkpoint" if self.has(CONFIG) else "nothing is written yet"
         return RunState("stopped", reason)
+
+    @property
+    def _repetition_text(self) -> str:
+        """What becomes of a finished run that is done again; empty if it is not."""
+        if self.workplace() is self:
+            return ""
+        if self.is_running:
+            return "it is being done again (--fresh)"
+        resume = "the same command without --fresh goes on"
+        return (
+            f"--fresh was interrupted; {resume}; to keep this result, delete {FRESH}/ in its folder"
+        )
 
     @property
     def position(self) -> Position | None:
@@ -243,16 +271,47 @@ class RunFolder:
                 ) from None
             yield
 
+    def workplace(self, *, fresh: bool = False) -> RunFolder:
+        """The folder in which the run learns: this one, or `fresh/` while a result stays here.
+
+        With `fresh`, the run is about to start over; otherwise it goes on where it was.
+        """
+        repetition = RunFolder(self.path / FRESH)
+        is_repeated = repetition.has(CONFIG) or (fresh and self.has(RECORD))
+        return repetition if is_repeated else self
+
+    def start_over(self, config: RunConfig) -> None:
+        """Make the next `run` begin anew; a finished result stays until that run is finished."""
+        place = self.workplace(fresh=True)
+        place.clear()
+        if place is not self:
+            place.begin(config)
+
     def begin(self, config: RunConfig) -> None:
         """Write the configuration."""
+        self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.path / CONFIG, config.to_json())
 
-    def finish(self, record: RunRecord, steps: StepLog, snapshots: Snapshots) -> None:
-        """Write the measurements, the record last, and remove the checkpoint."""
-        write_file(self.path / SNAPSHOTS, snapshots.to_bytes())
-        write_file(self.path / STEPS, steps.to_csv().encode())
-        write_json(self.path / RECORD, record.to_json())
-        shutil.rmtree(self.path / CHECKPOINT, ignore_errors=True)
+    def finish(
+        self, config: RunConfig, record: RunRecord, steps: StepLog, snapshots: Snapshots
+    ) -> None:
+        """Write the measurements, the record last, and remove the checkpoint.
+
+        If the process is killed before the end, the run goes on from its last checkpoint.
+        """
+        is_repetition = self.workplace() is not self
+        contents = {SNAPSHOTS: snapshots.to_bytes(), STEPS: steps.to_csv().encode()}
+        if is_repetition:
+            contents[CONFIG] = json_bytes(config.to_json())
+        contents[RECORD] = json_bytes(record.to_json())
+        write_files({self.path / name: data for name, data in contents.items()})
+        if is_repetition:
+            self._remove_events()  # those of the result before this one
+            if not config.keep_model:
+                StateFolder(self.path / MODEL).remove()
+        self._remove_repetition()
+        with suppress(OSError):  # the result is complete
+            self.checkpoint.remove()
 
     def fail(
         self, reason: str, task: int | None, step: int | None, trace: str | None = None
@@ -269,20 +328,74 @@ class RunFolder:
         (self.path / FAILED).unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Remove everything that a run has written."""
-        for name in (CHECKPOINT, EVENTS, MODEL):
-            shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in (RECORD, CONFIG, STEPS, SNAPSHOTS, FAILED):
-            (self.path / name).unlink(missing_ok=True)
+        """Remove everything that a run has written; files of others stay."""
+        if not self.path.is_dir():
+            return
+        remove_file(self.path / RECORD)
+        self.checkpoint.remove()
+        StateFolder(self.path / MODEL).remove()
+        self._remove_events()
+        for path in sorted(self.path.iterdir()):
+            if path.name in FILES or re.fullmatch(DRAFT, path.name):
+                remove_file(path)
+        self._remove_repetition()
+
+    def _remove_repetition(self) -> None:
+        repetition = RunFolder(self.path / FRESH)
+        if repetition.path.is_symlink():  # no run made it
+            return
+        remove_file(repetition.path / CONFIG)  # first: it makes `fresh/` the place to go on
+        repetition.clear()
+        with suppress(OSError):  # there is none, or it holds files of others
+            repetition.path.rmdir()
+
+    def _remove_events(self) -> None:
+        for folder in (self.path / EVENTS, *self.path.glob(f"{EVENT_DRAFTS}*")):
+            if folder.is_symlink() or not folder.is_dir():
+                continue
+            ending = r"\d{5}" if folder.name == EVENTS else ".*"
+            for path in sorted(folder.iterdir()):
+                if re.fullmatch(re.escape(EVENT_FILE) + ending, path.name):
+                    remove_file(path)
+            with suppress(OSError):  # not empty
+                folder.rmdir()
 
     def remove(self) -> None:
-        """Remove the run, and parent folders that are empty then; files of others stay."""
-        if self.state.kind == "foreign":
-            raise Mistake(f"{self} is not a run of mdmt: {self.state.reason}")
+        """Remove the run, and parent folders that are empty then; files of others stay.
+
+        A folder that no run of mdmt wrote is refused.
+        """
+        self.check_removable()
         with self.lock():
             self.clear()
             (self.path / LOCK).unlink(missing_ok=True)
         self._remove_empty_folders()
+
+    def check_removable(self) -> None:
+        """Raise a Mistake unless a run of mdmt wrote this folder."""
+        reason = self._not_a_run()
+        if reason is not None:
+            raise Mistake(f"{self} is not a run of mdmt: {reason}; nothing was removed")
+
+    def _not_a_run(self) -> str | None:
+        """Why this is not the folder of a run; None if it is one.
+
+        A run folder has the hash and the seed of its configuration as the end of its path. Without
+        a readable configuration it may hold nothing that a run does not write.
+        """
+        place = self.path.resolve()
+        if not _is_in_place(place):
+            return "its path does not end with the hash and the seed of a run"
+        try:
+            config = self.config
+        except (Mistake, OSError):
+            others = sorted(path.name for path in place.iterdir() if not _is_own_name(path.name))
+            if not others:
+                return None
+            return f"{CONFIG} is missing or damaged, and {printable(others[0])} is not of a run"
+        if (config.hash, str(config.seed)) != (place.parent.name, place.name):
+            return f"{CONFIG} is that of another run"
+        return None
 
     def remove_if_not_begun(self) -> None:
         """Remove the folder of a run that was refused before it began, unless it is in use."""
@@ -293,8 +406,7 @@ class RunFolder:
             self._remove_empty_folders()
 
     def _remove_empty_folders(self) -> None:
-        in_its_place = re.fullmatch("[0-9a-f]{12}", self.path.parent.name)
-        above = list(self.path.parents)[:3] if in_its_place else []
+        above = list(self.path.parents)[:3] if _is_in_place(self.path) else []
         with suppress(OSError):  # not empty
             for folder in (self.path, *above):
                 folder.rmdir()
@@ -350,11 +462,23 @@ def _damage(name: str) -> Iterator[None]:
         raise Mistake(f"{name} is damaged: {error}") from None
 
 
+def _is_in_place(path: Path) -> bool:
+    """Whether a path ends as that of a run does: with a hash and a seed."""
+    return bool(re.fullmatch(HASH, path.parent.name) and re.fullmatch("[0-9]+", path.name))
+
+
+def _is_own_name(name: str) -> bool:
+    """Whether a run writes files or folders of this name into its folder."""
+    known = (*FILES, LOCK, CHECKPOINT, EVENTS, MODEL, FRESH)
+    return name in known or name.startswith(EVENT_DRAFTS) or bool(re.fullmatch(DRAFT, name))
+
+
 def find_runs(out: str | Path) -> list[RunFolder]:
     """All run folders under a folder, complete or not; hidden folders are skipped."""
     paths = []
     for parent, folders, names in os.walk(out):
-        if {RECORD, CONFIG, LOCK} & set(names) or CHECKPOINT in folders:
+        begun = _is_in_place(Path(parent)) and (LOCK in names or CHECKPOINT in folders)
+        if begun or {RECORD, CONFIG} & set(names):
             paths.append(Path(parent))
             folders.clear()
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -362,14 +486,22 @@ def find_runs(out: str | Path) -> list[RunFolder]:
 
 
 def find_run(name: str, out: str | Path) -> RunFolder:
-    """Find the one run with this path, or with this text in its path under OUT."""
-    runs = find_runs(name if Path(name).is_dir() else out)
-    if not Path(name).is_dir():
-        runs = [run for run in runs if name in str(run.path)]
+    """Find the one run in this folder, or with these folders in its path under OUT."""
+    runs = find_runs(name) if name and Path(name).is_dir() else []
     if not runs:
-        remedy = "give its folder or a part of it, such as its hash; see mdmt runs list"
+        wanted = Path(name).parts
+        runs = [run for run in find_runs(out) if _contains(run.path.relative_to(out).parts, wanted)]
+    if not runs:
+        remedy = "give its folder, or whole parts of its path such as hash/seed; see mdmt runs list"
         raise Mistake(f"no run {name!r} in {out}: {remedy}")
     if len(runs) > 1:
         first = ", ".join(str(run) for run in runs[:3]) + (", ..." if len(runs) > 3 else "")
         raise Mistake(f"{name!r} names {len(runs)} runs: {first}; give more of the path")
     return runs[0]
+
+
+def _contains(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    """Whether the folders `wanted` occur in a path, one after another."""
+    count = len(wanted)
+    places = range(len(parts) - count + 1)
+    return count > 0 and any(parts[i : i + count] == wanted for i in places)

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -54,9 +54,20 @@ def remove_file(path: Path) -> None:
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file atomically; an OSError says what to do."""
+    write_files({path: data})
+
+
+def write_files(contents: dict[Path, bytes]) -> None:
+    """Write several files, whole on the disk before the first one is replaced, in this order."""
+    path = next(iter(contents))
     try:
-        with new_file(path) as file:
-            file.write(data)
+        with ExitStack() as stack:
+            # Entered in reverse, since a stack ends with the file that it began with.
+            for path in reversed(contents):
+                file = stack.enter_context(new_file(path))
+                file.write(contents[path])
+                file.flush()
+                os.fsync(file.fileno())
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         advice = "free some disk space" if full else "make the folder writable"
@@ -66,7 +77,12 @@ def write_file(path: Path, data: bytes) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON atomically."""
-    write_file(path, (json.dumps(content, indent=1) + "\n").encode())
+    write_file(path, json_bytes(content))
+
+
+def json_bytes(content: Any) -> bytes:
+    """JSON as the bytes of a file."""
+    return (json.dumps(content, indent=1) + "\n").encode()
 
 
 def read_json(path: Path) -> JsonObject:

@@ -255,8 +255,10 @@ class StateFolder:
 
         A killed writer leaves parts that no manifest names, and temporary files. They are
         recognised by their names, and a part also by its content, whose hash is in its name. All
-        other files belong to somebody else and stay.
+        other files belong to somebody else and stay, as do the parts of versions in this folder.
         """
+        manifests = {*self.path.glob("*.json")} - {self.path / MANIFEST, self.path / PREVIOUS}
+        used = used.union(*map(_named_by, manifests))
         for path in sorted(self.path.iterdir()):
             if path.name in used:  # first, since the check of the content reads the file
                 continue
