@@ -1,5 +1,6 @@
 """The guide's code runs as printed; DER++ and ER-ACE compute the losses of their papers."""
 
+import copy
 import json
 import math
 import re
@@ -7,12 +8,14 @@ import shlex
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import mdmt
 from mdmt import memory
 from mdmt.cli.app import main
+from mdmt.inputs.augment import augment
 from mdmt.methods import DERPP, ERACE, VAN
 from support.configs import config_for
 from support.helpers import small_stream
@@ -216,3 +219,140 @@ def test_er_ace_new_examples_compete_among_the_classes_present(heads):
             means.append(model.gradient(method.loss(model.features(batch.inputs), batch).mean()))
         method.incoming = None
         assert torch.allclose(method.gradient(new), means[0] + means[1], atol=1e-6)
+
+
+class Tiny(torch.nn.Module):
+    """A small convolutional network with batch norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        return self.norm(self.conv(x)).relu().mean((2, 3))
+
+
+class Plain:
+    """DER++ and ER-ACE with augmentation written out, for tasks of two classes each.
+
+    It has the learner's first weights, and draws from numpy's generators what the learner draws.
+    """
+
+    def __init__(self, network, head, *, seed, lr, batch, size, reference):
+        self.network, self.head = network.train(), head.requires_grad_()
+        self.seed, self.lr, self.batch, self.size, self.reference = seed, lr, batch, size, reference
+        self.draws = np.random.default_rng([seed, 2])
+        self.kept = []  # image, row of the head, task, logits of the pass
+        self.count = 0
+
+    def scores(self, images):
+        features = self.network(images.double())
+        return features @ self.head[:, :-1].T + self.head[:, -1]
+
+    def drawn(self):
+        slots = range(len(self.kept))
+        if self.reference < len(self.kept):
+            slots = self.draws.choice(len(slots), self.reference, replace=False, shuffle=False)
+        images, *rest = zip(*(self.kept[slot] for slot in slots), strict=True)
+        return augment("crop-flip", torch.stack(images), self.draws), *rest
+
+    def cross_entropy(self, scores, rows, rivals):
+        """The mean over samples, each among its own rivals."""
+        losses = [
+            s[among].logsumexp(0) - s[row]
+            for s, row, among in zip(scores, rows, rivals, strict=True)
+        ]
+        return sum(losses) / len(losses)
+
+    def gradient(self, loss):
+        return torch.autograd.grad(loss, [*self.network.parameters(), self.head])
+
+    def rehearse(self, method, in_use):
+        """The gradients of the old examples, each with its weight."""
+        images, rows, _, logits = self.drawn()
+        if method.name == "er-ace":
+            every = [list(range(in_use))] * len(rows)
+            loss = self.cross_entropy(self.scores(images), rows, every)
+            return [(1.0, self.gradient(loss))]
+        other, other_rows, other_tasks, _ = self.drawn()
+        gaps = [
+            (s[: len(then)] - then).square().mean()
+            for s, then in zip(self.scores(images), logits, strict=True)
+        ]
+        dark = self.gradient(sum(gaps) / len(gaps))
+        own = [[2 * task, 2 * task + 1] for task in other_tasks]
+        plain = self.gradient(self.cross_entropy(self.scores(other), other_rows, own))
+        return [(method.alpha, dark), (method.beta, plain)]
+
+    def step(self, method, images, rows, task, augmentation):
+        in_use = 2 * task + 2
+        old = self.rehearse(method, in_use) if self.kept else []
+        scores = self.scores(augment("crop-flip", images, augmentation))
+        own = sorted(set(rows)) if method.name == "er-ace" else [2 * task, 2 * task + 1]
+        new = self.gradient(self.cross_entropy(scores, rows, [own] * len(rows)))
+        with torch.no_grad():
+            for weight, parts in [(1.0, new), *old]:
+                for value, part in zip([*self.network.parameters(), self.head], parts, strict=True):
+                    value -= self.lr * weight * part
+        numbers = np.arange(self.count, self.count + len(rows))
+        others = self.draws.integers(0, numbers + 1)
+        for i, (number, other) in enumerate(zip(numbers, others, strict=True)):
+            example = (images[i], rows[i], task, scores[i, :in_use].detach())
+            if number < self.size:
+                self.kept.append(example)
+            elif other < self.size:
+                self.kept[other] = example
+        self.count += len(rows)
+
+    def learn(self, method, tasks, epochs):
+        for number, task in enumerate(tasks):
+            steps = len(task.train) // self.batch
+            for step in range(epochs * steps):
+                order = np.random.default_rng([self.seed, 1, number, step // steps])
+                chosen = order.permutation(len(task.train))
+                chosen = chosen[step % steps * self.batch :][: self.batch]
+                rows = [2 * number + label for label in task.train.labels[chosen].tolist()]
+                augmentation = np.random.default_rng([self.seed, 5, number, step])
+                self.step(method, task.train.inputs[chosen], rows, number, augmentation)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("make", [DERPP, ERACE])
+def test_with_augmentation_they_are_what_is_written_out_here(make):
+    """The logits of DER++ are those of the pass that learned the augmented image."""
+    first = []
+
+    class Watched(make):
+        name = make.name
+
+        def begin_task(self):
+            first.append((copy.deepcopy(self.model.backbone), self.model.head.detach().clone()))
+
+    images = torch.rand(3, 20, 1, 8, 8, generator=torch.Generator().manual_seed(3))
+    tasks = [mdmt.Task(name, x, [0, 1] * 10) for name, x in zip("abc", images, strict=True)]
+    method = Watched(reference_batch=6)
+    settings = {"seed": 8, "lr": 0.05, "batch": 5}
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        network = Tiny()
+    learner = mdmt.Learner(
+        network, method, memory=memory.Reservoir(15), outputs=6, epochs=2, augment="crop-flip",
+        **settings,
+    )  # fmt: skip
+    for task in tasks:
+        learner.learn(task)
+    plain = Plain(*first[0], size=15, reference=6, **settings)
+    plain.learn(method, tasks, epochs=2)
+    moved = (first[1][1] - first[0][1]).abs().max()
+    assert moved > 0.01
+    for ours, theirs in zip(
+        [*learner.model.backbone.parameters(), learner.model.head],
+        [*plain.network.parameters(), plain.head],
+        strict=True,
+    ):
+        assert (ours - theirs).abs().max() < 2e-15
+    held = learner.memory.take(learner.memory.available)
+    assert torch.equal(held.inputs, torch.stack([image for image, *_ in plain.kept]))
+    for ours, (*_, theirs) in zip(held.features if make is DERPP else (), plain.kept, strict=False):
+        assert (ours[: len(theirs)] - theirs).abs().max() < 2e-15
+        assert ours[len(theirs) :].isnan().all()
