@@ -10,17 +10,7 @@ import mdmt
 from mdmt.errors import Mistake
 from mdmt.living.versions import Versions
 from mdmt.tasks import Task
-
-
-def delivery(classes, count=30, seed=0, size=12):
-    """Examples of classes that a small network can tell apart."""
-    random = np.random.default_rng(seed)
-    x, y = [], []
-    for c in classes:
-        centre = np.random.default_rng(sum(map(ord, str(c)))).normal(size=size) * 2
-        x.append(centre + random.normal(size=(count, size)) * 0.3)
-        y += [c] * count
-    return np.concatenate(x).astype(np.float32), y
+from support.deliveries import content, delivery, stored_bytes
 
 
 @pytest.fixture
@@ -30,13 +20,6 @@ def model(tmp_path):
 
 def teach(model, classes, name, seed=0, count=30, **more):
     return model.learn(delivery(classes, count, seed), name=name, **more)
-
-
-def stored_bytes(folder):
-    """The bytes on disk of the parts that hold examples, of the current version."""
-    saved = Versions(folder).open(Versions(folder).current)
-    names = [saved.files[part]["file"] for part in ("memory", "held_back") if part in saved.files]
-    return sum((folder / name).stat().st_size for name in names)
 
 
 def test_new_classes_more_of_old_ones_and_both(model):
@@ -156,9 +139,9 @@ def test_forgotten_examples_are_in_no_byte_of_the_folder(model, tmp_path, rebuil
     removal = model.forget(classes=["robin"], rebuild=rebuild)
     assert removal.examples > 0
     assert model.classes == [c for c in model.classes if c != "robin"]
-    content = b"".join(p.read_bytes() for p in (tmp_path / "model").rglob("*") if p.is_file())
-    assert not [row for row in x if row.tobytes() in content]
-    assert b"robin" not in content
+    bytes_left = content(tmp_path / "model")
+    assert not [row for row in x if row.tobytes() in bytes_left]
+    assert b"robin" not in bytes_left
     held, _ = delivery(["owl", "kite", "wren"], seed=9)
     assert set(model.predict(held)) <= {"owl", "kite", "wren"}
     teach(model, ["robin"], "february again", seed=4)  # it may come back
@@ -171,8 +154,8 @@ def test_a_delivery_is_forgotten_with_the_classes_that_only_it_taught(model, tmp
     x, _ = delivery(["owl", "wren"], seed=7)
     model.forget(deliveries=["february"])
     assert sorted(model.classes) == ["kite", "owl"]
-    content = b"".join(p.read_bytes() for p in (tmp_path / "model").rglob("*") if p.is_file())
-    assert not [row for row in x if row.tobytes() in content]
+    bytes_left = content(tmp_path / "model")
+    assert not [row for row in x if row.tobytes() in bytes_left]
     teach(model, ["owl", "wren"], "february", seed=7)  # the same delivery may be learned again
 
 
@@ -185,8 +168,7 @@ def test_one_example_is_forgotten_by_its_checksum(model, tmp_path):
     removal = model.forget(examples=example_digests(kept[None]))
     assert removal.examples == 1
     assert removal.classes == []
-    content = b"".join(p.read_bytes() for p in (tmp_path / "model").rglob("*") if p.is_file())
-    assert kept.numpy().tobytes() not in content
+    assert kept.numpy().tobytes() not in content(tmp_path / "model")
 
 
 def test_heads_per_task(model):

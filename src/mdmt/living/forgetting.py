@@ -67,7 +67,6 @@ class Removal:
     classes: list[Hashable]
     examples: int  # from memory and held-back examples of the current version
     versions: list[int]
-    freed_bytes: int
     rebuilt: bool
     before: float | None  # accuracy on the held-back examples that are left
     after: float | None
@@ -128,9 +127,8 @@ def forget(
         Answers(learner.model, scale=learner.predictor.scale), held_back
     )
     clear(versions)
-    number = add_version(versions, learner, held_back, about)
-    freed = versions.replace(number, gone)
-    return Removal(number, released, removed, gone, freed, rebuild, before, about["accuracy"], lost)
+    number = add_version(versions, learner, held_back, about, instead_of=gone)
+    return Removal(number, released, removed, gone, rebuild, before, about["accuracy"], lost)
 
 
 def _remove(

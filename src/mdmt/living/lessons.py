@@ -258,9 +258,7 @@ class Teacher:
             "holdout": self.plan.holdout,
             "deliveries": [*self.living.get("deliveries", ()), self._entry(held_back)],
         }
-        version = add_version(self.versions, learner, held_back, about)
-        if promoted:
-            self.versions.use(version)
+        version = add_version(self.versions, learner, held_back, about, use=promoted)
         return Lesson(
             version,
             self.delivery.name,
@@ -288,11 +286,11 @@ class Teacher:
 
 
 def add_version(
-    versions: Versions, learner: Learner, held_back: HeldBack, about: JsonObject
+    versions: Versions, learner: Learner, held_back: HeldBack, about: JsonObject, **how: Any
 ) -> int:
     """Write a learner as a new version."""
     parts, rest = pack(learner, held_back, {**about, "created": now()})
-    return versions.add(parts, rest)
+    return versions.add(parts, rest, **how)
 
 
 def measure(answers: Answers, held_back: HeldBack) -> JsonObject:

@@ -21,7 +21,7 @@ from mdmt.words import printable
 
 CURRENT = "current.json"
 LOCK = ".lock"
-REMOVING = "removing.json"  # versions that are being removed, to be finished after a crash
+CHANGE = "change.json"  # what is being added and removed, to be ended after a crash
 MANIFEST = re.compile(r"version-([1-9]\d*)\.json")
 RETRIES = 20
 
@@ -86,52 +86,64 @@ class Versions:
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             with lock(self.path / LOCK):
-                self._finish_removal()
+                self._finish()
                 yield
         except BlockingIOError:
             raise Mistake(
                 f"{self.name} is being changed by another process: wait for its end"
             ) from None
 
-    def add(self, parts: Iterable[tuple[str, bytes]], rest: JsonObject) -> int:
-        """Write a new version and return its number; it does not become the current one."""
+    def add(
+        self,
+        parts: Iterable[tuple[str, bytes]],
+        rest: JsonObject,
+        *,
+        use: bool = True,
+        instead_of: Collection[int] = (),
+    ) -> int:
+        """Write a new version and return its number; with `use` it becomes the current one.
+
+        The versions `instead_of` are removed, with all parts that no other version needs. A crash
+        leaves either nothing of it or all of it to the next writer.
+        """
         number = max([*self.numbers(), self._last_number()], default=0) + 1
+        write_json(self.path / CHANGE, {"adding": number, "removing": sorted(instead_of)})
         self.store.write_as(manifest(number), parts, {**rest, "version": number})
+        self._write_current(number if use else self.current, number)
+        self._finish()
         return number
 
     def use(self, number: int) -> None:
         """Make a version the current one."""
         self.open(number)
-        write_json(self.path / CURRENT, {"version": number, "last": max(self.numbers())})
+        self._write_current(number, self._last_number())
 
-    def remove(self, numbers: Collection[int]) -> int:
-        """Remove versions and all parts that no other version needs; return the bytes freed.
+    def remove(self, numbers: Collection[int]) -> None:
+        """Remove versions and all parts that no other version needs."""
+        write_json(self.path / CHANGE, {"adding": None, "removing": sorted(numbers)})
+        self._finish()
 
-        Parts that no version names, such as those of a killed writer, go as well. After a crash the
-        next writer finishes the removal.
-        """
-        write_json(self.path / REMOVING, {"versions": sorted(numbers)})
-        return self._finish_removal()
+    def _write_current(self, number: int, last: int) -> None:
+        write_json(self.path / CURRENT, {"version": number, "last": last})
 
-    def replace(self, number: int, gone: Collection[int]) -> int:
-        """Make a version the current one and remove others, which happens even after a crash."""
-        write_json(self.path / REMOVING, {"versions": sorted(gone)})
-        self.use(number)
-        return self._finish_removal()
-
-    def _finish_removal(self) -> int:
-        if not (self.path / REMOVING).is_file():
-            return 0
-        listed = read_json(self.path / REMOVING).get("versions")
-        for number in listed if isinstance(listed, list) else []:
-            if isinstance(number, int) and not (self.exists and number == self.current):
+    def _finish(self) -> None:
+        """End a change: what a crash left is completed, or undone if it was not complete."""
+        if not (self.path / CHANGE).is_file():
+            return
+        change = read_json(self.path / CHANGE)
+        adding, removing = change.get("adding"), change.get("removing")
+        gone = [n for n in removing or [] if isinstance(n, int)]
+        if isinstance(adding, int) and self._last_number() < adding:
+            gone = [adding]  # the new version was not complete
+        for number in gone:
+            if not (self.exists and number == self.current):
                 (self.path / manifest(number)).unlink(missing_ok=True)
-        freed = self.store.remove_unnamed([manifest(number) for number in self.numbers()])
-        (self.path / REMOVING).unlink()
-        return freed
+        if gone:
+            self.store.remove_unnamed([manifest(number) for number in self.numbers()])
+        (self.path / CHANGE).unlink()
 
     def _last_number(self) -> int:
-        """The highest number that was ever used, as far as it is known: numbers are not reused."""
+        """The highest number that was ever used: numbers are not used again."""
         if not self.exists:
             return 0
         last = read_json(self.path / CURRENT).get("last")

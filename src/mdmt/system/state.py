@@ -129,17 +129,16 @@ class StateFolder:
         write_json(self.path / name, {**body, "sha256": _digest(body)})
         _crash_point(f"{name} written")
 
-    def remove_unnamed(self, manifests: Iterable[str]) -> int:
-        """Remove the parts that none of these manifests names; return the bytes freed."""
-        used = set().union(*(_named_by(self.path / name) for name in manifests))
-        freed = 0
+    def remove_unnamed(self, manifests: Iterable[str]) -> None:
+        """Remove the parts that none of these manifests names, and what killed writers left."""
+        used: set[str] = set()
+        for name in manifests:
+            used |= _named_by(self.path / name)
         for path in sorted(self.path.iterdir()):
             leftover = re.fullmatch(rf"\.({PART}|[\w-]+\.json)\.\d+\.tmp", path.name)
             if path.name not in used and (leftover or _is_part(path)):
-                freed += path.stat().st_size
-                path.unlink(missing_ok=True)
+                remove_file(path)
                 _crash_point("old removed")
-        return freed
 
     def open(self, name: str = MANIFEST) -> SavedState:
         """Read a manifest; raise a Mistake that names it if it is missing or damaged."""
