@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 run: $(READY)
-	$(BIN)/mdmt compare permuted-digits --methods van,ewc,a-gem,er,mega,mdmt-r --tasks 5 --seeds 2
+	$(BIN)/mdmt compare permuted-digits --methods van,ewc,a-gem,er,mega,mdmt-r --tasks 5 --seeds 3
 	@$(BIN)/mdmt report runs --out runs/report.html
 
 test: $(READY)

@@ -15,8 +15,10 @@ from statistics import fmean, pstdev
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy import stats
 
 import mdmt.runs.rows as comparison
+from mdmt import metrics
 from mdmt.cli.app import main
 from mdmt.experiments.resolve import configs_for
 from mdmt.experiments.sweep import sweep
@@ -24,6 +26,7 @@ from mdmt.experiments.workers import Outcome, process_count
 from mdmt.published import published, table
 from mdmt.report import tables, text
 from mdmt.runs.config import folder_of
+from mdmt.runs.differences import with_differences
 from mdmt.runs.paper import VARIANTS
 from mdmt.runs.request import RunRequest
 from support import run_folders
@@ -135,13 +138,38 @@ def test_differences_are_paired_by_seed(out, capsys):
         pairs = zip(van["metrics"][name]["runs"], er["metrics"][name]["runs"], strict=True)
         by_hand = [mine - theirs for mine, theirs in pairs]
         found = van["differences"][name]
-        assert found == {"mean": fmean(by_hand), "std": pstdev(by_hand), "runs": by_hand}
+        expected = {"mean": fmean(by_hand), "std": pstdev(by_hand), "runs": by_hand}
+        assert found == {**expected, "interval": None}  # two rows of two seeds are too few
     printed = compare(out, capsys, "--against", "er").out
     assert "difference to er[reference_batch=8], paired by seed" in printed
-    assert (
-        f"{100 * van['differences']['A_T']['mean']:+.2f} ±"
-        f" {100 * van['differences']['A_T']['std']:.2f}" in printed
+    assert f"{100 * van['differences']['A_T']['mean']:+.2f}  " in printed
+
+
+def test_a_difference_has_the_same_interval_in_every_format():
+    def row(label, *values):
+        cells = {metric.name: comparison.mean_std(values) for metric in metrics.METRICS}
+        return some_row(label=label, method=label, seeds=[1, 2, 3], metrics=cells)
+
+    rows = with_differences([row("er", 0.9, 0.8, 0.7), row("van", 0.8, 0.72, 0.59)], "er")
+    cell = rows[1].to_json()["differences"]["A_T"]
+    assert list(cell) == ["mean", "std", "runs", "interval"]
+    low, high = cell["interval"]
+    assert (low, high) == pytest.approx(
+        stats.ttest_rel([0.8, 0.72, 0.59], [0.9, 0.8, 0.7]).confidence_interval(0.95)
     )
+    ends = f"-9.67 [{100 * low:.2f}, {100 * high:.2f}]"
+    blocks = tables.blocks(rows)
+    assert blocks[1].grid.rows[0][:2] == ["van", ends]
+    assert blocks[1].below == [text.INTERVALS]
+    assert f"| {ends} |" in text.as_markdown(blocks)
+    assert f"& ${ends}$ &" in text.as_latex(blocks)
+    (line,) = [line for line in tables.csv_lines(rows) if line["label"] == "van"]
+    assert (line["difference_A_T_low"], line["difference_A_T_high"]) == (low, high)
+    console = Console(width=80, file=io.StringIO())
+    console.print(*text.as_table(blocks, 80), sep="\n")
+    printed = console.file.getvalue()
+    assert f" [{100 * low:.2f}, {100 * high:.2f}] " in printed
+    assert all(len(one) <= 80 for one in printed.splitlines())
 
 
 def test_differences_to_a_row_that_failed_are_missed_aloud(out, capsys):
@@ -158,10 +186,9 @@ def test_differences_use_the_seeds_that_both_rows_have():
             label=label, seeds=seeds, metrics={"A_T": comparison.mean_std(runs), "F_T": None}
         )
 
-    found = comparison.differences(
-        row("a", [1, 2, 3], [0.5, 0.75, 1.0]), row("b", [3, 1], [0.25, 0.25])
-    ).to_json()
-    expected = {"mean": 0.5, "std": 0.25, "runs": [0.25, 0.75]}
+    rows = [row("a", [1, 2, 3], [0.5, 0.75, 1.0]), row("b", [3, 1], [0.25, 0.25])]
+    found = with_differences(rows, "b")[0].differences.to_json()
+    expected = {"mean": 0.5, "std": 0.25, "runs": [0.25, 0.75], "interval": None}
     assert found == {"against": "b", "seeds": [1, 3], "A_T": expected, "F_T": None}
 
 
@@ -185,7 +212,8 @@ def test_the_table_and_the_lines_while_it_runs(out, tmp_path, capsys):
     assert lines[0] == "permuted-digits, 2 seeds from 1234, mean ± population std"
     assert lines[1] == "reduced, not the published protocol: tasks 2, reference_batch 8"
     assert lines[2].split() == ["method", "A_T", "(%)", *METRICS[1:], "(%)", "seconds", "memory"]
-    assert [line.split()[0] for line in lines[3:]] == ["van", "er[reference_batch=8]"]
+    assert [line.split()[0] for line in lines[3:5]] == ["van", "er[reference_batch=8]"]
+    assert " (2 seeds: too few to tell which is better), for " in " ".join(lines[5:])
     assert re.sub(r"mdmt: 4 of 4 runs were read from .*; --fresh computes anew\n", "", err) == ""
     arguments = [
         "compare",
@@ -218,7 +246,8 @@ def test_a_narrow_screen_folds_the_label_and_keeps_the_numbers(out, capsys, monk
         assert all(len(line) <= width for line in lines)
         (header,) = (line for line in lines if line.startswith("method"))
         assert header.split() == ["method", "A_T", "(%)", *METRICS[1:], "(%)", "seconds", "memory"]
-        means, spreads = lines[-2:]
+        start = lines.index(header)
+        means, spreads = lines[start + 3 : start + 5]
         assert [
             line.startswith(start) for line, start in zip((means, spreads), label, strict=True)
         ] == [True, True]

@@ -47,6 +47,7 @@ from mdmt.report.server import make_server
 from mdmt.report.text import Strong, as_latex, as_markdown
 from mdmt.report.verdict import verdict
 from mdmt.runs.config import folder_of
+from mdmt.runs.differences import PairedDifferences
 from mdmt.runs.folder import RunFolder, find_runs
 from mdmt.runs.ranking import ranking
 from mdmt.runs.request import RunRequest, split_methods
@@ -178,53 +179,62 @@ def row_of(label, *accuracies, seeds=(1, 2, 3), seconds=60.0, memory=0, free=Non
     )  # fmt: skip
 
 
-class Rows(study.Study):
-    """A study of given rows."""
-
-    rows = ()
-
-
-def sentence(monkeypatch, *rows):
-    monkeypatch.setattr(Rows, "rows", list(rows))
-    told = verdict(Rows("split-digits", "per-task", 5, {}, []))
+def sentence(*rows):
+    told = verdict(rows)
     return told.label + told.sentence
 
 
-def test_the_verdict_says_who_is_best_by_how_much_how_surely_and_at_what_cost(monkeypatch):
-    joint = row_of("joint", 0.99, 0.99, 0.99)
+def test_the_verdict_says_who_is_best_by_how_much_how_surely_and_at_what_cost():
+    joint = row_of("joint", 0.99, 0.89, 0.79)
     er = row_of("er", 0.88, 0.781, 0.679, seconds=30)
     ours = row_of("mdmt-r", 0.90, 0.80, 0.70, memory=125_000, free=0.5)
     low, high = stats.t.interval(0.95, 2, loc=2.0, scale=stats.sem([2, 1.9, 2.1]))
     assert (
-        sentence(monkeypatch, joint, er, ours)
-        == "mdmt-r is best: 80.00 % on average over the 5 tasks in the end (50.00 % where the task"
-        f" is not given), +2.00 points [{low:+.2f}, {high:+.2f}] above er, the next (paired over"
-        " 3 seeds, 95 %), for 60 s of learning and 125 kB of memory (er: 30 s of learning and"
+        sentence(er, ours)
+        == "mdmt-r is best: 80.00 % after the last task (50.00 % where the task is not given),"
+        f" +2.00 points [{low:+.2f}, {high:+.2f}] above er, the next (95 % interval, paired over"
+        " 3 seeds), for 60 s of learning and 125 kB of memory (er: 30 s of learning and"
         " no memory)."
     )
+    assert sentence(joint, er, ours).startswith("mdmt-r is best")  # joint is not ranked
     near = row_of("mega", 0.91, 0.79, 0.69)
-    told = sentence(monkeypatch, ours, er, near)
+    told = sentence(ours, er, near)
     assert "has the highest accuracy" in told
-    assert "these seeds do not show it to be better than mega: +0.33 points [" in told
+    assert "but is not shown to be better than mega: +0.33 points [" in told
+    assert "] to mega (95 % interval, paired over 3 seeds), for" in told
 
 
-def test_the_verdict_compares_equal_seeds_only(monkeypatch):
-    """The lucky seed of one is not held against the mean of the other."""
-    er = row_of("er", 0.5, 0.6, 0.9, seeds=(1, 2, 3))
-    ours = row_of("mdmt-r", 0.52, 0.62, seeds=(1, 2))
-    lucky = row_of("van", 0.99, seeds=(3,))
-    told = sentence(monkeypatch, er, ours, lucky)
-    assert told.startswith("mdmt-r is best: 57.00 %")
-    assert "paired over 2 seeds" in told
-    assert told.endswith(" Not compared, for want of equal seeds: van (99.00 %, 1 seed).")
-    one = sentence(monkeypatch, row_of("er", 0.5, seeds=(1,)), row_of("van", 0.4, seeds=(1,)))
-    assert "+10.00 points above van, and one seed cannot say how sure that is" in one
-    assert "there is no other method to compare it with" in sentence(monkeypatch, er)
-    assert sentence(monkeypatch, row_of("joint", 0.9)).startswith("joint ends at 90.00 %")
+def test_fewer_than_three_seeds_are_too_few_for_a_verdict():
+    rows = [row_of(label, *values, seeds=(1, 2)) for label, *values in (
+        ("van", 0.80, 0.77), ("ewc", 0.86, 0.85), ("er", 0.90, 0.89), ("mega", 0.89, 0.88)
+    )]  # fmt: skip
+    told = sentence(*rows)
+    assert told.startswith("er has the highest accuracy, 89.50 % after the last task, +1.00 points")
+    assert " to mega, the next (2 seeds: too few to tell which is better), for " in told
+    one = sentence(row_of("er", 0.5, seeds=(1,)), row_of("van", 0.4, seeds=(1,)))
+    assert "+10.00 points to van, the next (1 seed: too few to tell which is better)" in one
+
+
+def test_the_verdict_compares_equal_seeds_only():
+    """The easy seed of one is not held against the mean of the other."""
+    er = row_of("er", 0.5, 0.6, 0.55, 0.9, seeds=(1, 2, 3, 4))
+    ours = row_of("mdmt-r", 0.52, 0.62, 0.571, seeds=(1, 2, 3))
+    alone = row_of("van", 0.99, seeds=(9,))
+    assert sentence(er, ours).startswith(
+        "mdmt-r is best: 57.03 % after the last task, +2.03 points"
+    )
+    assert "paired over 3 seeds" in sentence(er, ours)
+    told = sentence(er, ours, alone)
+    assert told.startswith("mdmt-r is best of the methods that share its seeds: 57.03 %")
+    assert told.endswith(" Not compared, for want of a seed in common: van (99.00 %, 1 seed).")
+    close = row_of("mdmt-r", 0.51, 0.59, 0.56, seeds=(1, 2, 3))
+    assert sentence(er, close).startswith("mdmt-r is ahead on common seeds, 55.33 % after")
+    assert "there is no other method to compare it with" in sentence(er)
+    assert sentence(row_of("joint", 0.9, 0.9, 0.9)).startswith("joint ends at 90.00 %")
 
 
 def test_the_verdict_stands_under_the_title(out, text):
-    told = verdict(only(out))
+    told = verdict(only(out).rows)
     assert (
         f"<strong>{told.label}</strong>{told.sentence}".replace("'", "&#39;")
         in text[: text.index("</header>")]
@@ -540,24 +550,20 @@ def test_centres_are_weights_of_heads_or_means_of_features(tmp_path):
     ]
 
 
-def test_intervals_are_students(out):
-    values = [0.1, 0.4, 0.2, 0.35]
-    expected = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
-    assert comparison.interval(values) == pytest.approx(expected)
+def test_every_difference_on_the_page_has_its_interval(out):
     found = only(out)
     table = sections.difference_table(found)
     assert table.against == "mdmt-r"
-    van = found.entries[1]
-    gaps = np.subtract(van.row.metrics["A_T"]["runs"], found.entries[2].row.metrics["A_T"]["runs"])
-    low, high = stats.t.interval(0.95, 1, loc=gaps.mean(), scale=stats.sem(gaps))
-    assert (
-        table.rows[1].cells[0].text
-        == f"{100 * gaps.mean():+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
-    )
+    _, van, ours = found.rows
+    gap = PairedDifferences(found.rows, "A_T").between(van, ours)
+    low, high = gap["interval"]
+    text = f"{100 * gap['mean']:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
+    assert table.rows[1].cells[0].text == text
+    assert heatmaps.pairs(found).rows[1][1][2].exact == f"{text}, 2 seeds"
     assert table.rows[0].cells[1].text == "-"  # joint has no F_T
 
 
-def test_bold_is_what_is_not_worse_than_the_best_given_the_seeds(out):
+def test_bold_is_the_best_and_what_is_not_shown_to_be_worse(out):
     def row(method, *accuracies, seeds=(1, 2, 3)):
         metric = comparison.mean_std(accuracies)
         cells = {
@@ -569,16 +575,17 @@ def test_bold_is_what_is_not_worse_than_the_best_given_the_seeds(out):
         row("joint", 0.99, 0.99, 0.99),  # learns all at once
         row("mdmt-r", 0.90, 0.80, 0.70),
         row("mega", 0.91, 0.79, 0.69),  # differs by less than its differences vary
-        row("er", 0.88, 0.781, 0.679),  # surely worse, though the stds overlap
-        row("van", 0.99, seeds=(1,)),  # one lucky seed
+        row("er", 0.82, 0.72, 0.62),  # surely worse, though the stds overlap
+        row("van", 0.89, seeds=(1,)),  # one seed
     ]
     strong = {
         name: [line[0] for line in tables.main_grid(rows).rows if isinstance(line[column], Strong)]
         for column, name in ((1, "A_T"), (2, "F_T"))
     }
-    assert strong == {"A_T": ["mdmt-r", "mega"], "F_T": ["mega", "er"]}
+    assert strong == {"A_T": ["mdmt-r", "mega"], "F_T": ["er"]}
     (block,) = tables.blocks(rows)
-    assert block.below[0] == "bold: not worse than the best, given the seeds"
+    assert block.below[0].startswith("bold: the best, and rows of several seeds that no 95 %")
+    assert block.below[1] == sentence(*rows)
     assert r"mdmt-r & $\mathbf{80.00 \pm 8.16}$ & $0.800 \pm 0.082$ &" in as_latex([block])
     assert "| `mdmt-r` | **80.00 ± 8.16** | 0.800 ± 0.082 |" in as_markdown([block])
     assert tables.blocks(rows[:2])[0].below == []  # but one method beside the bound

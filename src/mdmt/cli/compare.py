@@ -47,8 +47,9 @@ def _compare(
     """Check the whole request, do the runs, print the rows."""
     from mdmt.experiments.resolve import configs_for
     from mdmt.report.text import check_format
+    from mdmt.runs.differences import with_differences
     from mdmt.runs.paper import distinct_rows
-    from mdmt.runs.rows import with_differences, with_table_2
+    from mdmt.runs.rows import with_table_2
 
     check_format(format_)
     configs = configs_for(options, variants)

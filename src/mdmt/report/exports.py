@@ -17,7 +17,8 @@ from mdmt.report.study import Study
 from mdmt.report.style import Style, styles
 from mdmt.report.tables import blocks, csv_lines
 from mdmt.report.text import as_csv, as_latex
-from mdmt.runs.rows import Row, reference, with_differences
+from mdmt.runs.differences import with_differences
+from mdmt.runs.rows import Row, reference
 from mdmt.system.files import write_file
 
 CLOUD_FILE_TITLES = {

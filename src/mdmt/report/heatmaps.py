@@ -12,7 +12,8 @@ from mdmt.metrics import A_T
 from mdmt.report.figures import Figures, Matrices, MeanMatrix
 from mdmt.report.study import Study
 from mdmt.report.text import format_difference
-from mdmt.runs.rows import Row, Spread, differences
+from mdmt.runs.differences import PairedDifferences
+from mdmt.runs.rows import Spread
 from mdmt.words import count
 
 MAX_SHOWN_TASKS = 40  # of a map; longer streams are sampled
@@ -131,11 +132,9 @@ def _centre_map(label: str, matrix: MeanMatrix, largest: float) -> Heatmap:
 
 def pairs(study: Study) -> Heatmap:
     """A_T of each method minus that of each other method, in percentage points."""
+    paired = PairedDifferences(study.rows, A_T.name)
     gaps = [
-        [
-            None if row is other else differences(row, other).metrics[A_T.name]
-            for other in study.rows
-        ]
+        [None if row is other else paired.between(row, other) for other in study.rows]
         for row in study.rows
     ]
     means = [abs(gap["mean"]) for gap in itertools.chain(*gaps) if gap is not None]
@@ -146,10 +145,6 @@ def pairs(study: Study) -> Heatmap:
         for label, line in zip(labels, gaps, strict=True)
     ]
     return Heatmap("A_T, row minus column", labels, rows, "{row} minus {column}")
-
-
-def _gap(row: Row, other: Row) -> Spread | None:
-    return None if row is other else differences(row, other).metrics[A_T.name]
 
 
 def _gap_cell(gap: Spread | None, largest: float) -> MapCell | None:

@@ -21,6 +21,7 @@ from mdmt.report.heatmaps import Heatmap
 from mdmt.report.sections import MethodDetails, Table
 from mdmt.report.study import Study, UnusableRun, running_studies
 from mdmt.report.style import CSS_VARIABLES, TASK_COLOURS, Style, styles
+from mdmt.report.text import BOLD, INTERVALS
 from mdmt.report.verdict import Verdict, verdict
 from mdmt.words import clock, count, printable
 
@@ -106,6 +107,7 @@ def render(
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["breaks"] = breaks
     environment.globals |= {"count": count, "printable": printable}
+    environment.globals |= {"bold": BOLD, "intervals": INTERVALS}
     template = environment.from_string(_read("page.html"))
     return template.render(
         studies=[_study_view(figures, look) for figures in studies],
@@ -145,7 +147,7 @@ def _study_view(figures: Figures, look: dict[str, Style]) -> StudyView:
         study=study,
         setup=sections.setup(study),
         commands=sections.commands(study),
-        verdict=verdict(study),
+        verdict=verdict(study.rows),
         method_of={entry.label: entry.method for entry in study.entries},
         swatches=_swatches(study, look),
         table=sections.main_table(study),

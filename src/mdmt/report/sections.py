@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 import mdmt.metrics as metrics
-import mdmt.runs.rows as comparison
 from mdmt.metrics import Metric
 from mdmt.report.charts import Chart, Series, measured
 from mdmt.report.features import first_run
@@ -19,9 +18,10 @@ from mdmt.report.study import Entry, Study
 from mdmt.report.tables import footnotes, published_metrics, published_text
 from mdmt.report.text import format_difference, format_metric
 from mdmt.runs.config import RunConfig
+from mdmt.runs.differences import with_differences
 from mdmt.runs.ranking import ranking
 from mdmt.runs.request import RunRequest
-from mdmt.runs.rows import Row, Spread
+from mdmt.runs.rows import Row, Spread, reference
 from mdmt.words import bytes_text
 
 
@@ -199,12 +199,12 @@ def _cell(text: str, value: float | None, best: bool = False) -> TableCell:
 
 def difference_table(study: Study) -> Table | None:
     """Each method minus the reference method; None if there is only one method."""
-    other = comparison.reference(study.rows)
+    against = reference(study.rows).label
     rows = []
-    for row in study.rows:
-        if row is other:
+    for row in with_differences(study.rows, against):
+        gaps = row.differences
+        if gaps is None:
             continue
-        gaps = comparison.differences(row, other)
         cells = []
         for metric in metrics.METRICS:
             gap = gaps.metrics[metric.name]
@@ -212,7 +212,7 @@ def difference_table(study: Study) -> Table | None:
         cells.append(_cell(str(len(gaps.seeds)), len(gaps.seeds)))
         rows.append(TableRow(row.label, cells))
     columns = ["method", *(metric.heading for metric in metrics.METRICS), "seeds"]
-    return Table(columns, rows, against=other.label) if rows else None
+    return Table(columns, rows, against=against) if rows else None
 
 
 def methods(study: Study) -> list[MethodDetails]:

@@ -12,7 +12,17 @@ from rich.text import Text
 
 import mdmt.metrics as metrics
 from mdmt.metrics import Metric
-from mdmt.report.text import BOLD, NOTE_MARK, Grid, Strong, TableBlock, format_metric
+from mdmt.report.text import (
+    BOLD,
+    INTERVALS,
+    NOTE_MARK,
+    Grid,
+    Strong,
+    TableBlock,
+    format_difference,
+    format_metric,
+)
+from mdmt.report.verdict import verdict
 from mdmt.runs.paper import NEWER
 from mdmt.runs.ranking import ranking
 from mdmt.runs.rows import MetricSpreads, Row
@@ -124,7 +134,7 @@ def difference_grid(rows: list[Row]) -> Grid:
     for row in rows:
         if row.differences is not None:
             cells = row.differences.metrics
-            values = [format_metric(m, cells[m.name], signed=True) for m in metrics.METRICS]
+            values = [format_difference(m, cells[m.name]) for m in metrics.METRICS]
             lines.append([row.label, *values, str(len(row.differences.seeds))])
     return Grid(["method", *(metric.heading for metric in metrics.METRICS), "seeds"], lines)
 
@@ -159,12 +169,17 @@ def blocks(rows: list[Row]) -> list[TableBlock]:
     rows = [replace(row, label=label) for row, label in zip(rows, labels, strict=True)]
     grid = main_grid(rows)
     has_bold = any(isinstance(cell, Strong) for cell in itertools.chain(*grid.rows))
-    notes = [BOLD] if has_bold else []
+    notes = []
+    if has_bold:
+        answer = verdict(rows)
+        notes = [BOLD, answer.label + answer.sentence]
     tables = [TableBlock(above, grid, [*notes, *footnotes(rows)])]
     against = [row.differences.against for row in rows if row.differences is not None]
     if against:
         above = [f"difference to {against[0]}, paired by seed"]
-        tables.append(TableBlock(above, difference_grid(rows), []))
+        grid = difference_grid(rows)
+        has_intervals = any("[" in cell for _, *cells in grid.rows for cell in cells)
+        tables.append(TableBlock(above, grid, [INTERVALS] if has_intervals else []))
     return tables
 
 
@@ -186,6 +201,9 @@ def csv_lines(rows: list[Row]) -> list[dict[str, object]]:
             for prefix, source in sources.items():
                 cell = source.get(metric.name) or {"mean": None, "std": None}
                 line |= {f"{prefix}{metric.name}_{part}": cell[part] for part in ("mean", "std")}
+            ends = (sources["difference_"].get(metric.name) or {}).get("interval") or (None, None)
+            for part, end in zip(("low", "high"), ends, strict=True):
+                line[f"difference_{metric.name}_{part}"] = end
         lines.append({**line, "seconds": row.seconds["mean"], "memory_bytes": row.memory_bytes})
     return lines
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import mdmt.metrics as metrics
 from mdmt.errors import Mistake
 from mdmt.metrics import Metric
-from mdmt.runs.rows import Spread, interval
+from mdmt.runs.rows import Spread
 from mdmt.words import fold
 
 if TYPE_CHECKING:
@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 NOTE_MARK = "†"
 MARKS = "*" + NOTE_MARK  # may follow a number
-BOLD = "bold: not worse than the best, given the seeds"
+BOLD = "bold: the best, and rows of several seeds that no 95 % interval shows to be worse"
+INTERVALS = (
+    "brackets: 95 % interval of a difference paired by seed, where the variance of each row is"
+    " shrunk towards what is typical of all rows"
+)
 FORMATS = ("table", "markdown", "latex", "csv")
 
 
 class Strong(str):
-    """The text of a bold cell: no row is better, given the seeds."""
+    """The text of a bold cell: the best, or not shown to be worse."""
 
 
 class Grid(NamedTuple):
@@ -99,16 +103,16 @@ def format_metric(
 
 
 def format_difference(metric: Metric, cell: Spread | None) -> str:
-    """A difference and, given several pairs, the interval of its mean.
+    """A difference and the 95 % interval of its mean, if it has one.
 
-    >>> spread = {"mean": 0.0125, "std": 0.0025, "runs": [0.01, 0.015]}
+    >>> spread = {"mean": 0.0125, "std": 0.0025, "interval": (-0.019, 0.044)}
     >>> format_difference(metrics.METRICS[0], spread)
-    '+1.25 [-1.93, +4.43]'
+    '+1.25 [-1.90, +4.40]'
     """
     if cell is None:
         return "-"
     mean = metric.text(cell["mean"], signed=True)
-    ends = interval(cell["runs"])
+    ends = cell.get("interval")
     if ends is None:
         return mean
     low, high = (metric.text(end, signed=True) for end in ends)
@@ -131,8 +135,8 @@ def as_table(blocks: list[TableBlock], width: int) -> list[Any]:
 def rich_table(grid: Grid, width: int) -> Any:
     """A grid for rich that never breaks a word or a number.
 
-    On a narrow screen spreads move below their means, labels are folded, and the remaining
-    columns continue in a table below.
+    On a narrow screen spreads and intervals move below their means, labels are folded, and the
+    remaining columns continue in a table below.
     """
     from rich.console import Group
 
@@ -183,8 +187,8 @@ def _widths(columns: list[str], rows: list[list[str]]) -> list[int]:
 
 
 def _stacked(cell: str) -> str:
-    """The cell with its spread on a second line."""
-    return type(cell)(cell.replace(" ±", "\n±"))
+    """The cell with its spread or interval on a second line."""
+    return type(cell)(cell.replace(" ±", "\n±").replace(" [", "\n["))
 
 
 def as_markdown(blocks: list[TableBlock]) -> str:

@@ -1,16 +1,17 @@
-"""The verdict on a study: the best method, its lead, how certain the lead is, and its cost."""
+"""The verdict on a comparison: the best method, its lead, how certain the lead is, and its cost."""
 
 from __future__ import annotations
 
-import statistics
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mdmt.metrics import A_FREE, A_T
-from mdmt.report.study import Study
+from mdmt.report.text import format_difference
 from mdmt.runs.ranking import Ranking, ranking
-from mdmt.runs.rows import Row, interval
+from mdmt.runs.rows import Row, Spread
 from mdmt.words import bytes_text, count
 
+ENOUGH = 3  # seeds for a verdict
 MOST_NAMES = 3
 
 
@@ -19,75 +20,69 @@ class Verdict(NamedTuple):
 
     label: str
     sentence: str
-    accuracy: str  # of this method, on the common seeds
-    lead: str  # over the next method, with its interval
+    accuracy: str  # of this method
+    lead: str  # over the next method, with its interval and the number of seeds
 
 
-def verdict(study: Study) -> Verdict:
-    """The best method of a study by A_T on the common seeds; `joint` is a bound, not ranked."""
-    ranked = ranking(study.rows, A_T)
-    if not ranked.rows:
-        row = max(study.rows, key=lambda row: row.accuracy)
-        accuracy = A_T.text(row.accuracy)
-        return Verdict(
-            row.label,
-            f" ends at {accuracy} %; there is no method to compare it with.",
-            accuracy,
-            "",
-        )
-    best = ranked.rows[0]
-    accuracy = A_T.text(statistics.fmean(ranked.values(best)))
-    tasks = count("task", study.tasks)
-    level = f"{accuracy} % on average over the {tasks} in the end{_without_task(best)}"
-    if len(ranked.rows) == 1:
-        sentence = (
-            f" ends at {level}, for {_cost(best)}; there is no other method to compare it with."
-        )
-        return Verdict(best.label, sentence + _left_out(ranked), accuracy, "")
+def verdict(rows: Sequence[Row]) -> Verdict:
+    """The best method by A_T, and how sure that is; `joint` is a bound, not ranked."""
+    ranked = ranking(rows, A_T)
+    best = ranked.rows[0] if ranked.rows else max(rows, key=lambda row: row.accuracy)
+    accuracy = A_T.text(best.accuracy)
+    level = f"{accuracy} % after the last task{_without_task(best)}"
+    if len(ranked.rows) < 2:
+        sentence = f" ends at {level}, for {_cost(best)}; there is no other method to compare it"
+        return Verdict(best.label, f"{sentence} with.{_not_compared(ranked)}", accuracy, "")
     second = ranked.rows[1]
-    sentence = f" {_lead(ranked, level)}, for {_cost(best)} ({second.label}: {_cost(second)})."
-    lead = ranked.differences(best, second)
-    return Verdict(
-        best.label, sentence + _left_out(ranked), accuracy, f"{_points(lead)} {_sure(lead)}".strip()
-    )
+    gap = _gap(ranked, second)
+    sentence = f" {_claim(ranked, level)}, for {_cost(best)} ({second.label}: {_cost(second)})."
+    lead = f"{format_difference(A_T, gap)}, {count('seed', len(gap['runs']))}"
+    return Verdict(best.label, sentence + _not_compared(ranked), accuracy, lead)
 
 
-def _lead(ranked: Ranking, level: str) -> str:
-    """How far the best is ahead of the next, and whether the seeds show it."""
+def _claim(ranked: Ranking, level: str) -> str:
+    """How far the best is ahead, and whether the seeds show it."""
     best, second = ranked.rows[:2]
-    lead = ranked.differences(best, second)
-    seeds = f"paired over {count('seed', len(ranked.seeds))}"
-    if len(ranked.seeds) == 1:
-        lead_of_one = (
-            f"{_points(lead)} points above {second.label}, and one seed cannot say how sure that is"
-        )
-        return f"has the highest accuracy, {level}: {lead_of_one}"
-    rivals = [row.label for row in ranked.leaders[1:]]
+    others = [*ranked.rows[1:], *ranked.left_out]
+    is_highest = all(best.accuracy >= row.accuracy for row in others)
+    first = "has the highest accuracy" if is_highest else "is ahead on common seeds"
+    seeds = len(_gap(ranked, second)["runs"])
+    if seeds < ENOUGH:
+        lead = f"{_points(ranked, second)} to {second.label}, the next"
+        return f"{first}, {level}, {lead} ({count('seed', seeds)}: too few to tell which is better)"
+    rivals = ranked.leaders[1:]
     if not rivals:
+        beaten = all(best.accuracy >= row.accuracy for row in ranked.left_out)
+        title = "is best" if beaten else "is best of the methods that share its seeds"
         return (
-            f"is best: {level}, {_points(lead)} points {_sure(lead)} above {second.label}, the next"
-            f" ({seeds}, 95 %)"
+            f"{title}: {level}, {_points(ranked, second)} above {second.label}, the next"
+            f" ({_paired(seeds)})"
         )
-    names = ", ".join(rivals[:MOST_NAMES])
+    names = ", ".join(row.label for row in rivals[:MOST_NAMES])
     if len(rivals) > MOST_NAMES:
         names += f" and {len(rivals) - MOST_NAMES} more"
-    gap = f"{_points(lead)} points {_sure(lead)} to {second.label} ({seeds}, 95 %)"
+    seeds = len(_gap(ranked, rivals[0])["runs"])
     return (
-        f"has the highest accuracy, {level}, but these seeds do not show it to be better than"
-        f" {names}: {gap}"
+        f"{first}, {level}, but is not shown to be better than {names}:"
+        f" {_points(ranked, rivals[0])} to {rivals[0].label} ({_paired(seeds)})"
     )
 
 
-def _points(differences: list[float]) -> str:
-    return A_T.text(statistics.fmean(differences), signed=True)
+def _gap(ranked: Ranking, other: Row) -> Spread:
+    """The best minus another of the ranked rows, all of which share a seed with it."""
+    gap = ranked.lead(ranked.rows[0], other)
+    assert gap is not None
+    return gap
 
 
-def _sure(differences: list[float]) -> str:
-    ends = interval(differences)
-    if ends is None:
-        return ""
-    low, high = (A_T.text(end, signed=True) for end in ends)
-    return f"[{low}, {high}]"
+def _points(ranked: Ranking, other: Row) -> str:
+    """The best minus another row: the mean, and the interval if there is one."""
+    mean, *ends = format_difference(A_T, _gap(ranked, other)).split(" ", 1)
+    return " ".join([mean, "points", *ends])
+
+
+def _paired(seeds: int) -> str:
+    return f"95 % interval, paired over {count('seed', seeds)}"
 
 
 def _without_task(row: Row) -> str:
@@ -101,9 +96,16 @@ def _cost(row: Row) -> str:
     return f"{row.seconds['mean']:.0f} s of learning and {memory}"
 
 
-def _left_out(ranked: Ranking) -> str:
-    names = ", ".join(
-        f"{row.label} ({A_T.text(row.accuracy)} %, {count('seed', len(row.seeds))})"
-        for row in ranked.left_out
+def _not_compared(ranked: Ranking) -> str:
+    """Name the rows that the sentence above says nothing about."""
+    sentences = {
+        "One seed is too few to tell": ranked.unsure,
+        "Not compared, for want of a seed in common": ranked.left_out,
+    }
+    return "".join(f" {reason}: {_named(rows)}." for reason, rows in sentences.items() if rows)
+
+
+def _named(rows: list[Row]) -> str:
+    return ", ".join(
+        f"{row.label} ({A_T.text(row.accuracy)} %, {count('seed', len(row.seeds))})" for row in rows
     )
-    return f" Not compared, for want of equal seeds: {names}." if names else ""

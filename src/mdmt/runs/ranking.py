@@ -1,75 +1,82 @@
-"""Rankings: the best row by a metric, and the rows that are not worse, on common seeds."""
+"""Rankings: the best row by a metric, and the rows that are not shown to be worse.
+
+Two rows are compared on the seeds that both have; the best row is the one that is ahead of most
+others, and a row that shares no seed with it is left out.
+"""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mdmt.metrics import Metric
-from mdmt.runs.rows import Row, interval, values_by_seed
+from mdmt.runs.differences import PairedDifferences
+from mdmt.runs.rows import Row, Spread
 
 # joint learns all tasks at once: an upper bound for the others, not a competitor
 BOUND = "joint"
-ENOUGH = 2  # seeds that an interval needs
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Rows by a metric, the best first, on the seeds that all of them have."""
+    """Rows by a metric, the best first."""
 
     metric: Metric
-    seeds: list[int]
     rows: list[Row]
-    left_out: list[Row]  # rows with too few of these seeds
+    left_out: list[Row]  # rows that share no seed with the best
+    paired: PairedDifferences
 
-    def values(self, row: Row) -> list[float]:
-        """The metric of a row for each of the seeds."""
-        values = values_by_seed(row, self.metric.name) or {}
-        return [values[seed] for seed in self.seeds]
-
-    def differences(self, row: Row, other: Row) -> list[float]:
-        """A row minus another, seed by seed."""
-        return [
-            mine - theirs for mine, theirs in zip(self.values(row), self.values(other), strict=True)
-        ]
+    def lead(self, row: Row, other: Row) -> Spread | None:
+        """A row minus another, seed by seed; None if they share no seed."""
+        return self.paired.between(row, other)
 
     def is_worse(self, row: Row, other: Row) -> bool:
-        """Whether a row is worse than another; with several seeds, significantly worse."""
-        sign = 1 if self.metric.better == "lower" else -1
-        differences = [sign * difference for difference in self.differences(row, other)]
-        ends = interval(differences)
-        return (statistics.fmean(differences) if ends is None else ends[0]) > 0
+        """Whether a row is shown to be worse than another.
+
+        The whole interval of their difference shows it; without an interval, the mean of the
+        difference to the best row does.
+        """
+        gap = self.lead(row, other)
+        if gap is None:
+            return False
+        if gap["interval"] is None and other is not self.rows[0]:
+            return False
+        low, high = gap["interval"] or (gap["mean"], gap["mean"])
+        return low > 0 if self.metric.better == "lower" else high < 0
 
     @property
     def leaders(self) -> list[Row]:
-        """The best row and the rows that are not worse; empty if there is nothing to compare."""
+        """The best row, and the rows of several seeds that none is shown to be better than.
+
+        Empty if there is nothing to compare.
+        """
         if len(self.rows) < 2:
             return []
-        return [row for row in self.rows if not self.is_worse(row, self.rows[0])]
+        best, *others = self.rows
+        return [best, *(row for row in others if len(row.seeds) > 1 and not self._is_beaten(row))]
+
+    @property
+    def unsure(self) -> list[Row]:
+        """The rows, except the best, whose single seed is too little to show them to be worse."""
+        return [row for row in self.rows[1:] if len(row.seeds) == 1 and not self._is_beaten(row)]
+
+    def _is_beaten(self, row: Row) -> bool:
+        return any(self.is_worse(row, other) for other in self.rows)
 
 
 def ranking(rows: Sequence[Row], metric: Metric) -> Ranking:
-    """Rank the rows that have a metric, except the upper bound.
+    """Rank the rows that have a metric, except the upper bound."""
+    paired = PairedDifferences(rows, metric.name)
+    candidates = [row for row in rows if row.metrics.get(metric.name) and row.method != BOUND]
+    sign = 1 if metric.better == "higher" else -1
 
-    A row with too few seeds is left out, so that the others keep theirs.
-    """
-    candidates = [
-        row for row in rows if row.metrics.get(metric.name) is not None and row.method != BOUND
-    ]
-    candidates.sort(key=lambda row: -len(row.seeds))
-    seeds = list(candidates[0].seeds) if candidates else []
-    enough = min(ENOUGH, len(seeds))
-    ranked: list[Row] = []
-    left_out: list[Row] = []
-    for row in candidates:
-        both = [seed for seed in seeds if seed in row.seeds]
-        if len(both) < enough:
-            left_out.append(row)
-        else:
-            seeds = both
-            ranked.append(row)
-    unsorted = Ranking(metric, seeds, ranked, left_out)
-    sign = 1 if metric.better == "lower" else -1
-    order = sorted(ranked, key=lambda row: sign * statistics.fmean(unsorted.values(row)))
-    return Ranking(metric, seeds, order, left_out)
+    def rank(row: Row) -> tuple[int, float]:
+        """How many rows it is ahead of, less those that are ahead of it; then its mean."""
+        gaps = [gap["mean"] for other in candidates if (gap := paired.between(row, other))]
+        cell = row.metrics[metric.name]
+        assert cell is not None
+        return sign * sum((gap > 0) - (gap < 0) for gap in gaps), sign * cell["mean"]
+
+    order = sorted(candidates, key=rank, reverse=True)
+    left_out = [row for row in order if paired.between(row, order[0]) is None]
+    return Ranking(metric, [row for row in order if row not in left_out], left_out, paired)

@@ -29,7 +29,6 @@ RESULT = (
     "runs",
 )
 NEAR = 0.15  # of the way from chance to 1; below it almost nothing was learned
-LEVEL = 0.95  # the confidence of an interval
 
 
 class Spread(TypedDict):
@@ -38,6 +37,7 @@ class Spread(TypedDict):
     mean: float
     std: float | None
     runs: NotRequired[list[float]]
+    interval: NotRequired[tuple[float, float] | None]  # of a difference: of its mean, 95 %
     source: NotRequired[str]
 
 
@@ -168,57 +168,16 @@ def _mean_std(numbers: list[float]) -> Spread:
     return {"mean": statistics.fmean(numbers), "std": statistics.pstdev(numbers), "runs": numbers}
 
 
-def differences(row: Row, other: Row) -> Differences:
-    """The metrics of a row minus those of another, over the seeds that both have."""
-    both = [seed for seed in row.seeds if seed in other.seeds]
-    cells: MetricSpreads = {}
-    for name in row.metrics:
-        ours, theirs = values_by_seed(row, name), values_by_seed(other, name)
-        if ours is None or theirs is None:
-            cells[name] = None
-        else:
-            cells[name] = mean_std([ours[seed] - theirs[seed] for seed in both])
-    return Differences(other.label, both, cells)
-
-
 def values_by_seed(row: Row, name: str) -> dict[int, float] | None:
     """The values of a metric by seed; None if it is undefined."""
     cell = row.metrics.get(name)
     return None if cell is None else dict(zip(row.seeds, cell["runs"], strict=True))
 
 
-def with_differences(rows: list[Row], label: str) -> list[Row]:
-    """Add to each row its differences to the row with this label, which itself gets none."""
-    other = next((row for row in rows if row.label == label), None)
-    compared = []
-    for row in rows:
-        found = None if other is None or row is other else differences(row, other)
-        compared.append(replace(row, against=label, differences=found))
-    return compared
-
-
 def reference(rows: Sequence[Row]) -> Row:
     """The row to compare the others with by default: that of MDMT-R, or the most accurate."""
     ours = [row for row in rows if row.method == "mdmt-r"]
     return ours[0] if ours else max(rows, key=lambda row: row.accuracy)
-
-
-def interval(values: list[float]) -> tuple[float, float] | None:
-    """The 95 % confidence interval of the mean (Student's t); None for fewer than two values.
-
-    >>> [round(end, 4) for end in interval([1.0, 2.0, 3.0])]
-    [-0.4841, 4.4841]
-    >>> interval([1.0]) is None
-    True
-    """
-    from scipy.special import stdtrit
-
-    if len(values) < 2:
-        return None
-    quantile = float(stdtrit(len(values) - 1, (1 + LEVEL) / 2))
-    half = quantile * statistics.stdev(values) / math.sqrt(len(values))
-    mean = statistics.fmean(values)
-    return mean - half, mean + half
 
 
 def published_for(config: RunConfig) -> JsonObject | None:
