@@ -11,6 +11,7 @@ import mdmt.ranks as ranks
 from mdmt.cli import catalog, data, doctor, report, reproduce, runs
 from mdmt.cli.compare import ablate, compare
 from mdmt.cli.cost import UNUSED, cost
+from mdmt.cli.export import export
 from mdmt.cli.options import command
 from mdmt.cli.process import exit_code
 from mdmt.cli.run import run
@@ -61,6 +62,7 @@ app.command()(runs.rerun)
 app.command()(report.report)
 app.command()(report.watch)
 app.command()(doctor.doctor)
+app.command()(export)
 
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(runs.app, name="runs")

