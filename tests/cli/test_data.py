@@ -128,5 +128,6 @@ def test_the_cache_is_cleared_of_what_mdmt_wrote(cached, tmp_path, capsys, monke
 def test_an_empty_cache(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("MDMT_CACHE", str(tmp_path / "none"))
     assert main(["data", "cache"]) == 0
+    assert capsys.readouterr().out.endswith("\nnothing kept\n")
     assert main(["data", "cache", "--clear", "--yes"]) == 0
     assert not (tmp_path / "none").exists()

@@ -6,6 +6,7 @@ neighbours are still shown.
 import json
 import os
 import shutil
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from mdmt.cli.app import main
 from mdmt.experiments.run import run
+from mdmt.report.server import LivePage
 from mdmt.runs.config import folder_of
 from mdmt.runs.folder import RunFolder
 from mdmt.system.state import _digest
@@ -288,27 +290,93 @@ def test_a_path_as_a_name_leads_nowhere(world, originals, capsys, key, kind):
     assert files(world) == before
 
 
-def test_what_a_folder_names_is_not_imported_by_those_who_only_read(
-    world, originals, capsys, monkeypatch
-):
+@pytest.fixture
+def evil(world, monkeypatch):
+    """A module in the current folder that leaves a mark when it is imported, and the changes to a
+    run that name it: as its method, its network and its stream.
+    """
     mark = world / "imported"
-    Path("evil.py").write_text(
-        f"open({str(mark)!r}, 'w')\nimport mdmt\n\n\nclass Evil(mdmt.VAN):\n    pass\n"
-    )
+    for file in (Path("evil.py"), Path("deep", "__init__.py"), Path("deep", "inner.py")):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(
+            f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n"
+            "import mdmt\n\n\nclass Evil(mdmt.VAN):\n    pass\n"
+        )
     monkeypatch.syspath_prepend(str(world / "work"))
-    folder = change(world, originals, "config.json", "label", "text")
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    yield mark
+    for name in ("evil", "deep", "deep.inner"):
+        sys.modules.pop(name, None)
+
+
+def naming(originals, **changes):
+    """A copy of a run whose configuration is changed."""
+    folder = Path("runs", "foreign", "1234")
+    shutil.copytree(original_of("config.json", originals), folder)
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(
-        json.dumps({**config, "method": "evil:Evil", "arguments": {}})
-    )
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    return folder
+
+
+METHOD = {"method": "evil:Evil", "arguments": {}}
+NETWORK = {"backbone": {"name": "evil:Evil", "arguments": {}}}
+STREAM = {"benchmark": "evil:Evil"}
+NAMING = [METHOD, NETWORK, STREAM, {**METHOD, "method": "deep.inner:Evil"}]
+
+
+@pytest.mark.parametrize("changes", NAMING)
+def test_what_a_folder_names_is_not_imported_by_those_who_only_read(
+    evil, originals, capsys, changes
+):
+    folder = naming(originals, **changes)
     list_and_report(capsys, [folder])
     for form in ([], ["--json"], ["--csv"]):
         assert main(["runs", "show", str(folder), *form]) == 0
+    assert b">van<" in LivePage(Path("runs")).html()
     moved = folder_of(RunFolder(folder).config, "elsewhere")  # where a run of this config would be
     shutil.copytree(folder, moved)
     assert main(["runs", "remove", str(moved), "--yes"]) == 0
     assert not moved.exists()
-    assert not mark.exists()
+    assert not evil.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (METHOD, "the method evil:Evil from {work}/evil.py"),
+        (NETWORK, "the network evil:Evil from {work}/evil.py"),
+        (STREAM, "the stream evil:Evil from {work}/evil.py"),
+        ({**METHOD, "method": "evil.py:Evil"}, "the method evil.py:Evil from {work}/evil.py"),
+        (
+            {**METHOD, "method": "deep.inner:Evil"},
+            "the method deep.inner:Evil from {work}/deep/inner.py",
+        ),
+        (
+            {**METHOD, **STREAM, "benchmark": "nothing:x"},
+            "the stream nothing:x, whose file was not found, and the method evil:Evil from"
+            " {work}/evil.py",
+        ),
+    ],
+)
+def test_rerun_asks_before_it_imports_what_a_folder_names(
+    world, evil, originals, capsys, changes, told
+):
+    folder = naming(originals, **changes)
+    before = [*sys.path]
+    assert main(["rerun", str(folder), "--quiet"]) == 2
+    assert capsys.readouterr().err == (
+        f"mdmt: {folder} names code that would be imported and run:"
+        f" {told.format(work=world / 'work')}; if you trust it, add --trust\n"
+    )
+    assert not evil.exists()
+    assert sys.path == before
+
+
+def test_rerun_with_trust_imports_it(evil, originals, capsys):
+    folder = naming(originals, **METHOD)
+    assert main(["rerun", str(folder), "--quiet", "--trust"]) == 1
+    assert "not bit-identical" in capsys.readouterr().out
+    assert evil.exists()
 
 
 def test_names_of_folders_are_text_too(world, originals, capsys):

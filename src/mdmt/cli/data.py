@@ -153,8 +153,8 @@ def cache(
         print(f"  images    {printable(row['images'] or 'unknown')}")
         print(f"  size      {bytes_text(row['bytes'])}")
         print(f"  used      {one.used:%Y-%m-%d %H:%M}")
-    total = bytes_text(sum(one.bytes for one in chosen))
-    print(f"\n{total} {'removed' if clear else 'in all'}")
+    total = bytes_text(sum(one.bytes for one in chosen)) if chosen else "nothing"
+    print(f"\n{total} {'removed' if clear else 'kept'}")
 
 
 NAME_LENGTH = 12  # letters of a cache's name that are shown

@@ -110,15 +110,18 @@ def rerun(
     out: Out = "runs",
     data: Data = None,
     weights: Weights = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Import the code outside mdmt that the run names.")
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Repeat a run and check that it is bit-identical. It works in a temporary folder."""
-    in_child(lambda: _rerun(run, out, data, weights, json, quiet))
+    in_child(lambda: _rerun(run, out, data, weights, trust, json, quiet))
 
 
 def _rerun(
-    run: str, out: str, data: str | None, weights: str | None, json: bool, quiet: bool
+    run: str, out: str, data: str | None, weights: str | None, trust: bool, json: bool, quiet: bool
 ) -> None:
     from mdmt.experiments.rerun import rerun as run_again
     from mdmt.runs.folder import find_run
@@ -129,6 +132,7 @@ def _rerun(
             folder,
             data=data,
             weights=weights,
+            trust=trust,
             on_step=progress.step,
             on_image=progress.image,
             warn=tell,

@@ -19,6 +19,7 @@ from mdmt.runs.folder import RECORD, RunFolder
 from mdmt.runs.record import MATRICES, RunRecord, versions
 from mdmt.runs.step_log import StepLog
 from mdmt.system.files import JsonObject
+from mdmt.system.own_code import file_of, is_own
 from mdmt.words import count
 
 END = sys.maxsize  # sorts after every step of a task
@@ -67,15 +68,17 @@ def rerun(
     *,
     data: str | None = None,
     weights: str | None = None,
+    trust: bool = False,
     on_step: OnStep | None = None,
     on_image: Callable[[int, int], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> RerunComparison:
     """Repeat a finished run in a temporary folder and compare the two, moment by moment.
 
-    `data` and `weights` are the current paths of the data and of the first weights.
+    `data` and `weights` are the current paths of the data and of the first weights. Code that the
+    run names is imported only with `trust`: anybody can have written the folder.
     """
-    config = _config(folder, data, weights)
+    config = _config(folder, data, weights, trust)
     steps = folder.steps
     with tempfile.TemporaryDirectory(prefix="mdmt-rerun-") as place:
         run(config, place, on_step=on_step, on_image=on_image, warn=warn)
@@ -101,7 +104,7 @@ def _changed_versions(record: RunRecord) -> dict[str, tuple[str, str | None]]:
     return {name: (then[name], now.get(name)) for name in then if then[name] != now.get(name)}
 
 
-def _config(folder: RunFolder, data: str | None, weights: str | None) -> RunConfig:
+def _config(folder: RunFolder, data: str | None, weights: str | None, trust: bool) -> RunConfig:
     """The config of a finished run with current paths; raise a Mistake if it cannot be repeated."""
     if folder.finished_record is None:
         state = f"has a damaged {RECORD}" if folder.has(RECORD) else "is not finished"
@@ -113,6 +116,8 @@ def _config(folder: RunFolder, data: str | None, weights: str | None) -> RunConf
             f" it with {command} with another --out"
         )
     config = folder.config
+    if not trust:
+        _refuse_own_code(folder, config)
     config = replace(config, data=data or config.data, weights_file=weights or config.weights_file)
     config = replace(config, keep_model=False)
     check_config(config)
@@ -122,6 +127,26 @@ def _config(folder: RunFolder, data: str | None, weights: str | None) -> RunConf
     if file is not None and file_sha256(file) != config.weights:
         raise Mistake(f"{file} is not the file that the run started from: its content differs")
     return config
+
+
+def _refuse_own_code(folder: RunFolder, config: RunConfig) -> None:
+    """Refuse a run that names code outside mdmt; the line says what would be imported."""
+    names = {
+        "stream": config.benchmark,
+        "method": config.method,
+        "network": config.backbone["name"],
+    }
+    own: list[str] = []
+    for what, name in names.items():
+        if is_own(name):
+            file = file_of(name)
+            where = ", whose file was not found," if file is None else f" from {file}"
+            own.append(f"the {what} {name}{where}")
+    if own:
+        raise Mistake(
+            f"{folder} names code that would be imported and run: {' and '.join(own).rstrip(',')};"
+            " if you trust it, add --trust"
+        )
 
 
 def moments(record: RunRecord, steps: StepLog, batch: int) -> Moments:

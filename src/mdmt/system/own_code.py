@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,22 @@ def load(what: str, name: str) -> Any:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, SyntaxError, ValueError) as error:
         raise Mistake(f"{what} {name!r} cannot be loaded: {error}") from None
+
+
+def file_of(name: str) -> Path | None:
+    """The file that `load` would import, or None if it is not found. Nothing is imported."""
+    module = name.rpartition(":")[0]
+    if module.endswith(".py"):
+        return Path(module).resolve()
+    places: list[str] | None = sys.path if "" in sys.path else ["", *sys.path]
+    parts = module.split(".")
+    for depth in range(1, len(parts) + 1):
+        spec = None if places is None else PathFinder.find_spec(".".join(parts[:depth]), places)
+        if spec is None:
+            return None
+        places = spec.submodule_search_locations
+        origin = spec.origin
+    return None if origin is None else Path(origin)
 
 
 def source_sha256(module: str) -> str | None:
