@@ -309,6 +309,19 @@ def test_the_record_has_the_shapes_of_the_run_folder():
     assert set(record["metrics"]) == {"A_T", "F_T", "LCA_10", "LTR", "A_free"}
 
 
+def test_drift_counts_from_the_features_right_after_learning():
+    stream = small_stream(tasks=3)
+    learner = resnet_learner(VAN())
+    features = []
+    for task in stream:
+        learner.learn(task)
+        features.append(learner.features(stream[0].test.inputs))
+    after, later, now = features
+    moved = [float((1 - torch.cosine_similarity(now, then)).mean()) for then in (after, later)]
+    assert abs(moved[0] - moved[1]) > 1e-3
+    assert learner.record.drift[2][0] == pytest.approx(moved[0], abs=1e-5)
+
+
 def test_a_short_tasks_curve_ends_early():
     learner = resnet_learner(VAN())
     record = learner.run(small_stream(tasks=1, train=40)).to_json()

@@ -50,6 +50,27 @@ def test_the_model_answers_with_the_running_mean_of_its_weights(tmp_path):
         learner.model.flat.copy_(live)
 
 
+def test_stored_representations_are_those_of_the_averaged_weights():
+    learner = learner_of(MDMTR(average=0.6, reference_batch=8))
+    stored = learner.with_features
+    differences = []
+
+    def follow(batch):
+        result = stored(batch)
+        model = learner.model
+        with torch.no_grad(), model.frozen():
+            learning = model.features(batch.inputs)
+            with model.at(learner.method.mean):
+                averaged = model.features(batch.inputs)
+        assert torch.allclose(result.features, averaged, atol=1e-5)
+        differences.append(float((averaged - learning).abs().max()))
+        return result
+
+    learner.with_features = follow
+    learner.run(small_stream("permuted-digits", tasks=2))
+    assert max(differences) > 1e-2
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_battery(check, kind):

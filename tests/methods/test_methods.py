@@ -208,22 +208,24 @@ def test_ewc_as_in_the_paper_has_one_penalty_per_task():
     assert torch.allclose(learner.method.pull(), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("heads", ["shared", "per-task"])
 @pytest.mark.parametrize("reading", ["code", "paper"])
-def test_mas_importances(reading):
-    learner = tiny(MAS(strength=0.01, reading=reading))
+def test_mas_importances(reading, heads):
+    """Only the outputs of a task's own head count."""
+    outputs = {"shared": 3, "per-task": 9}[heads]
+    learner = tiny(MAS(strength=0.01, reading=reading), heads=heads, outputs=outputs)
     total = None
     for task in tiny_tasks():
         learner.learn(task)
         model, size = learner.model, len(task.train)
+        own = learner.tasks[-1].rows.tolist()
         importance = torch.zeros_like(model.flat)
         for start in range(0, size, 10 if reading == "code" else 1):
             batch = learner.read(
                 task, torch.arange(start, min(size, start + (10 if reading == "code" else 1)))
             )
             squares = sum(
-                model.scores(model.features(x[None]))[0, c] ** 2
-                for x in batch.inputs
-                for c in range(3)
+                model.scores(model.features(x[None]))[0, c] ** 2 for x in batch.inputs for c in own
             )
             importance += model.gradient(squares).abs()
         importance = importance.detach() / size
