@@ -1,6 +1,7 @@
 """RESULTS.md is made from records only, with a band beside each published value."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from mdmt.runs.config import RunConfig, folder_of
 from mdmt.runs.snapshots import Snapshots
 from mdmt.runs.step_log import Step, StepLog
 from support.configs import config_for
+from support.helpers import some_row
 from support.run_folders import leave
 
 ROOT = Path(__file__).parents[2]
@@ -71,9 +73,9 @@ def test_each_row_stands_beside_what_was_published(measured):
     )
     page = made(measured)["RESULTS.md"]
     van = next(line for line in page.splitlines() if line.startswith("| `van` |"))
-    assert "± 2.37 | inside | +0.10 | 1234, 1235 | shared | full |" in van
+    assert "± 2.37 | inside (2 seeds) | +0.10 | 1234, 1235 | shared | full |" in van
     ours = next(line for line in page.splitlines() if line.startswith("| `mdmt-r` |"))
-    assert "| 92.33 | 94.33 ± 0.04 | below | -2.00 | 1234 | shared | full |" in ours
+    assert "| 92.33 | 94.33 ± 0.04 | below (1 seed) | -2.00 | 1234 | shared | full |" in ours
     assert ours.endswith("| a fast one | abc |")
     assert "- LTR of all methods: all lower.\n- `mdmt-r`: looked for, and found." in page
     assert (
@@ -87,7 +89,7 @@ def test_each_row_stands_beside_what_was_published(measured):
     assert "| published |" not in digits
     readme = made(measured)["README.md"]
     assert (
-        "| permuted-mnist | shared | `mdmt-r` | 92.33 | 94.33 ± 0.04 | below | -2.00 |  | 1234 |"
+        "| permuted-mnist | shared | `mdmt-r` | 92.33 | 94.33 ± 0.04 | below (1 seed) | -2.00 |  | 1234 |"
         in readme
     )
     lines = [line for line in readme.splitlines() if line.startswith(("| `er`", "| `der++`"))]
@@ -110,10 +112,28 @@ def test_the_published_stream_has_a_table_and_notes_of_its_own(measured, tmp_pat
     page = made(measured)["RESULTS.md"]
     theirs, own = page.split("## permuted-mnist, 17 tasks, one shared head")[1:]
     assert theirs.startswith(", the published stream\n")
-    assert "| `van[stream=published]` | 47.00 | 47.55 ± 2.37 | inside | -0.55 |" in theirs
+    assert "| `van[stream=published]` | 47.00 | 47.55 ± 2.37 | inside (1 seed) | -0.55 |" in theirs
     assert "- `van[stream=published]`: one stream." in theirs
     assert own.startswith("\n\nstreams of their own.\n\n| method |")
     assert "| `van` |" in own
+
+
+def test_what_was_published_but_never_run_is_named(measured):
+    for text in made(measured).values():
+        (line,) = [line for line in text.splitlines() if line.startswith("Published, but not run")]
+        assert "split-cub (no method); split-awa (no method)." in line
+        assert "permuted-mnist (joint, ewc, " in line
+        assert "van" not in line
+        assert "mdmt-r" not in line
+
+
+def test_a_seed_that_failed_is_named_beside_those_that_count():
+    row = some_row(method="pi", label="pi", seeds=[1235, 1236])
+    assert results.seeds_of(row) == "1235, 1236; 1234 failed"
+    row.metrics["A_T"]["mean"] = published("split-cifar", "pi")["A_T"]["mean"]
+    beside = replace(row, published=published("split-cifar", "pi"))
+    assert results.beside(beside, results.A_T)[-1] == "inside (2 seeds, 1 failed)"
+    assert results.seeds_of(some_row(seeds=[1, 2, 3])) == "1 to 3"
 
 
 def test_a_note_on_no_row_stops_it(measured):
@@ -148,7 +168,7 @@ def test_accuracy_without_the_task_is_shown_where_it_is_another(measured):
     assert "| LTR | published | band | A_free (%) |" in page
     rows = [line for line in page.splitlines() if line.startswith("| `mdmt-r` |")]
     assert rows[1].endswith("| 25.00 |")
-    assert "| below | -2.00 | 25.00 | 1234 |" in readme
+    assert "| below (1 seed) | -2.00 | 25.00 | 1234 |" in readme
 
 
 def test_the_preset_best_is_shown_though_nothing_is_published_of_it(measured, tmp_path):
@@ -156,15 +176,17 @@ def test_the_preset_best_is_shown_though_nothing_is_published_of_it(measured, tm
     results.collect(tmp_path / "best", measured)
     page, readme = made(measured).values()
     assert (
-        "- `mdmt-r[preset=best]`: our own settings, chosen on held-out tasks; the published values"
-        " are 94.33 for `mdmt-r`" in page
+        "- `mdmt-r[preset=best]`: our own settings, chosen on held-out tasks; among them an average"
+        " of the weights, which no other row got. The published values are 94.33 for `mdmt-r`"
+        in page
     )
     assert "and 95.30 for `joint`." in page
     assert (
         "| permuted-mnist | shared | `mdmt-r[preset=best]` | 95.50 |  |  |  |  | 1234 |" in readme
     )
     assert (
-        "\n`mdmt-r[preset=best]` has our own settings, for which nothing is published.\n" in readme
+        "\n`mdmt-r[preset=best]` has our own settings, for which nothing is published; among them"
+        "\nan average of the weights, which no other row got.\n" in readme
     )
 
 
@@ -177,7 +199,7 @@ def test_a_difference_in_the_last_printed_digit_is_none(measured):
     ]
     for ours, place in ((0.0295, "inside"), (0.0305, "above"), (0.0095, "below")):
         row.metrics["F_T"] = {"mean": ours, "std": 0.0, "runs": [ours]}
-        assert results.beside(row, results.OTHERS[0])[-1] == place
+        assert results.beside(row, results.OTHERS[0])[-1] == f"{place} (1 seed)"
 
 
 def test_nothing_published_was_measured_yet(tmp_path):

@@ -96,6 +96,9 @@ def footnotes(rows: list[Row]) -> list[str]:
     for benchmark, seed in {(row.benchmark, row.published_stream): None for row in rows}:
         if seed is not None:
             lines.append(ONE_STREAM.format(benchmark=benchmark, seed=seed))
+    for row in rows:
+        if "preset=best" in row.label:
+            lines.append(f"{row.label}: settings of our own, which the other rows did not get")
     newer = dict.fromkeys(row.method for row in rows if row.method in NEWER)
     if newer:
         lines.append(f"newer than the paper: {', '.join(newer)}")
