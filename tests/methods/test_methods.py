@@ -9,12 +9,12 @@ from scipy.optimize import lsq_linear
 from torch import nn
 
 import mdmt
-from mdmt import memory
-from mdmt.methods import AGEM, ER, EWC, GEM, MAS, MEGA, MER, PI, VAN, Joint, RWalk
+from mdmt import backbones, memory
+from mdmt.methods import AGEM, ER, EWC, GEM, MAS, MDMTR, MEGA, MER, PI, VAN, Joint, RWalk
 from mdmt.methods.gem import solve
 from mdmt.methods.mega import best_angle, turned
 from mdmt.tasks import Batch
-from support.helpers import small_stream
+from support.helpers import mistake, small_stream
 
 
 def tiny(method, kept=None, **more):
@@ -636,3 +636,20 @@ def test_mer_interpolates_batch_norm_statistics_with_the_weights():
     for name, value in everything.items():
         assert torch.allclose(value, learned[name], atol=1e-6), name
         assert not torch.equal(learned[name], start[name]), name
+
+
+def test_mse_with_a_reservoir_and_batch_norm_is_one_line():
+    """Features that a reservoir stores in the first steps are many times too long there."""
+
+    def learn(net, distance, kept):
+        method = MDMTR(distance=distance, reference_batch=8)
+        mdmt.Learner(net, method, memory=kept, lr=0.01).run(small_stream(tasks=1, train=20))
+
+    torch_norm = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(784))
+    for net in (backbones.reduced_resnet18(1, 2), torch_norm):
+        line = mistake(learn, net, "mse", memory.Reservoir(20))
+        assert line.startswith("mdmt-r: distance=mse does not go with a Reservoir on a network")
+        assert line.endswith("use policy=Ring or AtTaskEnd, or distance=none")
+    learn(backbones.reduced_resnet18(1, 2), "mse", memory.Ring(2))
+    learn(backbones.reduced_resnet18(1, 2), "l1", memory.Reservoir(20))
+    learn(backbones.mlp(784, 8), "mse", memory.Reservoir(20))

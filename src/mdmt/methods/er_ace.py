@@ -16,7 +16,8 @@ class ERACE(Rehearsal):
     """Experience replay with asymmetric cross entropy.
 
     For new examples only the classes of their own mini-batch compete, so that they do not push old
-    classes down. For examples from the memory all classes seen so far compete.
+    classes down. For examples from the memory all classes seen so far compete. The authors' program
+    scores by cosines; the head here is linear, as for the other methods.
     """
 
     name, source = "er-ace", "Caccia et al., 2022"

@@ -17,7 +17,9 @@ from mdmt.losses import (
     released_angular_margin,
     two_level_angular_margin,
 )
+from mdmt.memory import Reservoir
 from mdmt.methods.base import Buffer, Rehearsal, setting
+from mdmt.network.batch_norm import has_batch_norm
 from mdmt.network.by_hand import angular_margin_slopes, episodic_distillation_slopes
 from mdmt.network.gradients import Slopes
 from mdmt.tasks import Batch
@@ -47,6 +49,13 @@ class MDMTR(Rehearsal):
     whose own cosines are all negative counts as wrong; here, as in the paper, only the classes of
     the own head compete. Neither is part of the method, and MNIST and CIFAR had no second pass, so
     all four benchmarks follow one rule here.
+
+    L1 makes it depend on rounding more than other methods: the examples stored last have, at the
+    first step of the next task, features equal to F but for rounding, and the slope of L1 is the
+    sign of that. The released program does the same. MSE does not go with a `Reservoir` on a
+    network with batch norm, and is refused there. A reservoir stores and lends examples from the
+    first step on, when batch norm's running statistics lag behind the weights: F, which is taken
+    in evaluation mode, is then many times too long, and its squared error explodes.
 
     Two settings are not from the paper, and are off by default. `average` is the decay of a moving
     average of the weights, which is used to predict and to compute stored representations; early in
@@ -94,6 +103,7 @@ class MDMTR(Rehearsal):
 
     def begin_task(self) -> None:
         """Set the average of the task's new rows of the head to their first values."""
+        self._refuse_long_targets()
         if not self.average:
             return
         *earlier, task = self.learner.tasks[: self.learner.current + 1]
@@ -104,6 +114,15 @@ class MDMTR(Rehearsal):
         rows = send(torch.tensor(new, dtype=torch.int64), self.mean.device)
         mean = self.mean[-self.model.head.numel() :].view_as(self.model.head)
         mean.index_copy_(0, rows, self.model.head.detach().index_select(0, rows))
+
+    def _refuse_long_targets(self) -> None:
+        lends_early = isinstance(self.memory, Reservoir) and not len(self.memory)
+        if self.distance == "mse" and lends_early and has_batch_norm(self.model.backbone):
+            raise Mistake(
+                "mdmt-r: distance=mse does not go with a Reservoir on a network with batch norm:"
+                " features stored in the first steps are many times too long, and their squared"
+                " error explodes; use policy=Ring or AtTaskEnd, or distance=none"
+            )
 
     def step(self, batch: Batch) -> None:
         """Take the step, then move the average, before the memory is written.

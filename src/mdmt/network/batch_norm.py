@@ -1,4 +1,4 @@
-"""Batch norm's demand on the size of a mini-batch, found by trying the network."""
+"""Whether a network has batch norm, and what that demands of the size of a mini-batch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from mdmt.backbones import BatchNorm
 from mdmt.errors import Mistake
 from mdmt.tasks import Task
+
+
+def has_batch_norm(backbone: nn.Module) -> bool:
+    """Whether features in evaluation mode depend on running statistics."""
+    return any(isinstance(module, (_BatchNorm, BatchNorm)) for module in backbone.modules())
 
 
 def min_batch(backbone: nn.Module, example: Tensor) -> int:
