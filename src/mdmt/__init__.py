@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mdmt.tasks import Examples, Stream, Task
 
 _MODULES = ("backbones", "benchmarks", "checks", "losses", "memory", "methods", "metrics", "ranks")
+_OPTIONAL_MODULES = ("sklearn",)  # which need an extra, so `import *` leaves them out
 # The modules of the classes that are not methods.
 _PLACES = {
     "Learner": "learner",
@@ -50,7 +51,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in _MODULES + _OPTIONAL_MODULES:
         return importlib.import_module(f"mdmt.{name}")
     if name in __all__:
         return getattr(importlib.import_module(f"mdmt.{_PLACES.get(name, 'methods')}"), name)

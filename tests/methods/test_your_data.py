@@ -118,7 +118,7 @@ def test_the_page_of_the_interface(tmp_path, monkeypatch, capsys):
     """Its example runs, and it names every argument of Learner and every call."""
     monkeypatch.chdir(tmp_path)
     page = PAGE.with_name("api.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    block = re.findall(r"```python\n(.*?)```", page, re.S)[0]
     exec(compile(block, "api.md", "exec"), {"__name__": "page"})
     assert "Prediction(task=" in capsys.readouterr().out
     for name in inspect.signature(mdmt.Learner).parameters:
