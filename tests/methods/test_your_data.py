@@ -137,6 +137,8 @@ def test_the_page_of_the_interface(tmp_path, monkeypatch, capsys):
         "with_features",
         "check_weights",
         "steps_of",
+        "fresh",
+        "from_states",
     }
     for name in calls - inner:
         assert f"`{name}(" in page
