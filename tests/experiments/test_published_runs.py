@@ -12,9 +12,9 @@ from torch.nn import functional
 from mdmt import backbones, benchmarks
 from mdmt.cli.app import main
 from mdmt.data.sources import IMAGENET_RESNET18
-from mdmt.experiments.networks import load_imagenet
 from mdmt.experiments.resolve import check_config, reduced, stream_for
 from mdmt.experiments.run import learner_for, run
+from mdmt.network.first_weights import load_imagenet
 from support.configs import config_for
 from support.formats import write_awa, write_cifar, write_cub, write_mnist
 from support.helpers import mistake

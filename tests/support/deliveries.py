@@ -1,6 +1,7 @@
-"""Deliveries for model folders: vectors of classes that a small network can tell apart."""
+"""Deliveries for model folders: classes that a small network can tell apart."""
 
 import numpy as np
+from PIL import Image
 
 from mdmt.living.versions import Versions
 
@@ -14,6 +15,25 @@ def delivery(classes, count=30, seed=0, size=12):
         x.append(centre + random.normal(size=(count, size)) * 0.3)
         y += [c] * count
     return np.concatenate(x).astype(np.float32), y
+
+
+def as_npz(path, classes, count=30, seed=0):
+    """A delivery as an .npz file."""
+    x, y = delivery(classes, count, seed)
+    np.savez(path, x=x, y=np.array(y))
+    return str(path)
+
+
+def as_folder(place, classes, count=8, seed=0, size=10):
+    """A delivery as a folder of class folders: images of one colour a class, and noise."""
+    random = np.random.default_rng(seed)
+    for c in classes:
+        colour = np.random.default_rng(sum(map(ord, c))).integers(40, 216, 3)
+        (place / c).mkdir(parents=True)
+        for number in range(count):
+            pixels = colour + random.integers(-30, 31, (size, size, 3))
+            Image.fromarray(pixels.astype(np.uint8)).save(place / c / f"{number}.png")
+    return str(place)
 
 
 def content(folder):

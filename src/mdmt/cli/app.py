@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import mdmt.ranks as ranks
-from mdmt.cli import catalog, data, doctor, report, reproduce, runs
+from mdmt.cli import catalog, data, doctor, model, report, reproduce, runs
 from mdmt.cli.compare import ablate, compare
 from mdmt.cli.cost import UNUSED, cost
 from mdmt.cli.export import export
@@ -53,6 +53,7 @@ def _begin(
         )
 
 
+model.register(app)
 command(app)(run)
 command(app, seeds=5, without=["method"])(compare)
 command(app, seeds=5, benchmark="split-cifar", without=["method", "preset"])(ablate)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mdmt.data.cache import Entry
 
 app = typer.Typer(
-    help="List, fetch and verify data sets; list and clear the cache of decoded images.",
+    help="List, fetch and verify data sets. And the cache of decoded images.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -6,11 +6,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mdmt.learning.recorder import Recorder
 from mdmt.runs.record import Record
 from mdmt.tasks import Task
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 
 class Learning(Protocol):
@@ -92,6 +95,39 @@ def step_bar(name: str, *, shown: bool = True) -> Iterator[Callable[[Learning], 
         yield lambda learner: bar.update(
             row, completed=learner.step_in_task, total=_steps_of_current_task(learner)
         )
+
+
+@contextmanager
+def image_bar(*, shown: bool = True) -> Iterator[Callable[[int, int], None] | None]:
+    """Show how many images are decoded; yields a function of the number done and of all.
+
+    If stderr is no terminal, it prints one line.
+    """
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("decoding images"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
+        rows: list[TaskID] = []
+
+        def show(done: int, total: int) -> None:
+            if not rows:
+                rows.append(bar.add_task("", total=total))
+                if not console.is_terminal:
+                    print(f"decoding {total:,} images", file=sys.stderr, flush=True)
+            bar.update(rows[0], completed=done)
+
+        yield show
 
 
 def _line_at_first_step(name: str) -> Callable[[Learning], None]:

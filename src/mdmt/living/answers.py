@@ -124,16 +124,22 @@ class Answers:
         return found
 
 
+def check_network(saved: SavedState, backbone: nn.Module | None) -> None:
+    """Refuse to load a version with a network of the user's that was not passed."""
+    if backbone is None and saved.rest["backbone"] is None:
+        network = saved.rest["backbone_class"]
+        raise Mistake(
+            f"{saved.folder.name} was made with the network {network}: pass it, backbone=..."
+            " (on the command line --backbone)"
+        )
+
+
 def _model(saved: SavedState, backbone: nn.Module | None) -> Model:
     """The network of a version with the weights that answer."""
     rest = saved.rest
     about, settings = rest["living"], rest["learner"]
+    check_network(saved, backbone)
     if backbone is None:
-        if rest["backbone"] is None:
-            raise Mistake(
-                f"{saved.folder.name} was made with the network {rest['backbone_class']}: pass it,"
-                " backbone=... (on the command line --backbone)"
-            )
         backbone = make(rest["backbone"])
     weights = safetensors.torch.load(saved.part("weights"))
     shape, kind = rest["input"]

@@ -111,8 +111,8 @@ def forget(
     if not (wanted.classes or wanted.deliveries or wanted.examples):
         raise Mistake("say what to forget: classes, deliveries or examples")
     base = versions.open(versions.current)
-    learner = read_learner(base, network())
-    held_back = read_held_back(base)
+    learner = versions.read(lambda saved: read_learner(saved, network()), versions.current)
+    held_back = versions.read(read_held_back, versions.current)
     stored = len(learner.memory) + len(held_back)
     released, held_back = _remove(learner, held_back, wanted)
     before = measure(Answers(learner.model, scale=learner.predictor.scale), held_back)["accuracy"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
 import shutil
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -25,12 +26,14 @@ from mdmt.living.deliveries import Delivery, split
 from mdmt.living.held_back import HeldBack, choose
 from mdmt.living.plan import Plan
 from mdmt.living.saved import pack, read_held_back, read_learner
-from mdmt.living.versions import Versions
+from mdmt.living.versions import CHANGE, Versions
+from mdmt.living.versions import MANIFEST as VERSION
 from mdmt.memory import Balanced
+from mdmt.network.first_weights import load_first_weights
 from mdmt.system.files import JsonObject, read_json, write_json
-from mdmt.system.state import SavedState
+from mdmt.system.state import MANIFEST, PART, SavedState
 from mdmt.tasks import Task
-from mdmt.words import bytes_text, twins
+from mdmt.words import bytes_text, count, printable, twins
 
 LEARNING = "learning"  # the folder of a delivery that is being learned
 NOTES = "delivery.json"  # there: which delivery it is
@@ -38,6 +41,7 @@ STATE = "state"  # there: the learner's checkpoint
 HELD_BACK_SHARE = 0.2  # of the budget, at most, is for held-back examples
 RESERVE = 4096  # bytes of the budget for the headers of files
 HELD_BACK_DRAWS = 11  # the purpose of random numbers
+SEED = 1234  # the learner's default
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ class Teacher:
         self.versions = versions
         self.delivery = delivery
         self.network = network
+        self.asked = plan
         self.base = versions.open(versions.current) if versions.exists else None
         self.living: JsonObject = {} if self.base is None else self.base.rest["living"]
         self.plan = plan.after(self.living)
@@ -81,16 +86,24 @@ class Teacher:
         self.number = len(self.living.get("deliveries", ()))
         self.task = self._task()
 
-    def teach(self, *, discard: bool = False, progress: bool = False) -> Lesson:
+    def teach(
+        self,
+        *,
+        discard: bool = False,
+        progress: bool = False,
+        tell: Callable[[str], None] | None = None,
+    ) -> Lesson:
         """Learn the delivery, from where an interrupted call left it, and write the version."""
         start = time.monotonic()
-        self._check()
+        self.check()
         held_back = self._chosen()
         learner, steps = self._begin(discard)
+        if tell is not None:
+            tell(self.summary)
         try:
             self._learn(learner, steps, split(self.task, held_back), progress)
-        except Mistake:
-            if not (self.folder / STATE).exists():
+        except (Mistake, OSError):
+            if not (self.folder / STATE / MANIFEST).exists():  # there is nothing to go on from
                 clear(self.versions)
             raise
         kept = self._held_back(learner, held_back)
@@ -117,8 +130,32 @@ class Teacher:
             return self.base.rest["learner"]["heads"]
         return self.plan.heads or "shared"
 
-    def _check(self) -> None:
+    @property
+    def summary(self) -> str:
+        """What the delivery is learned with, and which of it nobody chose."""
+        new = self.base is None
+        assert self.plan.memory is not None
+        if self.base is None:
+            spec = _named_network(self.plan, tuple(self.task.train.inputs.shape[1:]))
+            own = type(self.network).__name__
+            network = spec["name"] if self.network is None else own
+            method = self.plan.method or defaults.METHOD
+        else:
+            network, method = network_name(self.base), self.base.rest["method"]["name"]
+        memory = f"memory {bytes_text(self.plan.memory)}"
+        parts = [
+            memory + (" (default)" if new and self.asked.memory is None else ""),
+            f"method {method}" + (" (default)" if new and self.asked.method is None else ""),
+            f"network {network}"
+            + (" (default)" if new and not self.network and self.asked.backbone is None else ""),
+        ]
+        examples = count("example", len(self.task.train.labels))
+        return f"learning {self.delivery.name} ({examples}): {', '.join(parts)}"
+
+    def check(self) -> None:
         """Refuse deliveries that were learned already or do not fit the model."""
+        if self.base is None:
+            self._check_folder()
         for earlier in self.living.get("deliveries", ()):
             if earlier["sha256"] == self.delivery.sha256:
                 raise Mistake(
@@ -140,6 +177,17 @@ class Teacher:
                 )
         self._check_budget(len({*known, *self.task.classes}))
 
+    def _check_folder(self) -> None:
+        """Refuse to make a model among files of somebody else, such as the images themselves."""
+        ours = re.compile(rf"{LEARNING}|{CHANGE}|{PART}|{VERSION.pattern}")
+        inside = sorted(self.versions.path.iterdir()) if self.versions.path.is_dir() else []
+        for path in inside:
+            if not path.name.startswith(".") and not ours.fullmatch(path.name):
+                raise Mistake(
+                    f"{self.versions.name} is not a model, and holds {printable(path.name)}: name a"
+                    " new folder for the model"
+                )
+
     def _check_budget(self, classes: int) -> None:
         """Refuse a budget that cannot hold one example of each class, and one held back."""
         example = self.task.train.inputs[torch.arange(1)]
@@ -154,7 +202,8 @@ class Teacher:
 
     def _chosen(self) -> Tensor:
         """Which examples are held back; it depends on the seed and the delivery's number alone."""
-        seed = self.plan.seed or 1234 if self.base is None else self.base.rest["learner"]["seed"]
+        seed = self.plan.seed if self.base is None else self.base.rest["learner"]["seed"]
+        seed = SEED if seed is None else seed
         draws = np.random.default_rng([seed, HELD_BACK_DRAWS, self.number])
         return choose(self.task.train.labels, self.plan.holdout or 0.0, draws)
 
@@ -189,21 +238,28 @@ class Teacher:
         """The learner of the current version, or a new one."""
         plan = self.plan
         if self.base is not None:
-            learner = read_learner(self.base, self.network)
+            current = self.versions.current
+            learner = self.versions.read(lambda saved: read_learner(saved, self.network), current)
             learner.memory.size = learner.memory.spec["bytes"] = self._memory_bytes()
             learner.epochs = plan.epochs or learner.epochs
             return learner
-        shape = tuple(self.task.train.inputs.shape[1:])
         given = {"lr": plan.lr, "batch": plan.batch, "epochs": plan.epochs, "seed": plan.seed}
         settings = {**defaults.SETTINGS, **{k: v for k, v in given.items() if v is not None}}
         return Learner(
-            self.network or backbones.make(_named_network(plan.backbone, shape)),
+            self.network or self._new_network(settings.get("seed", SEED)),
             defaults.method_for(plan.method),
             memory=Balanced(self._memory_bytes()),
             heads=self._heads,
             balance=True,
             **settings,
         )
+
+    def _new_network(self, seed: int) -> nn.Module:
+        spec = _named_network(self.plan, tuple(self.task.train.inputs.shape[1:]))
+        network = backbones.make(spec)
+        if self.plan.weights is not None:
+            load_first_weights(network, self.plan.weights, seed)
+        return network
 
     def _memory_bytes(self) -> int:
         assert self.plan.memory is not None
@@ -346,8 +402,18 @@ def _renamed(task: Task, name: str) -> Task:
     return other
 
 
-def _named_network(name: str | None, shape: tuple[int, ...]) -> dict[str, Any]:
+def network_name(base: SavedState) -> str:
+    """The name of a version's network."""
+    spec = base.rest["backbone"]
+    return str(base.rest["backbone_class"] if spec is None else spec["name"])
+
+
+def _named_network(plan: Plan, shape: tuple[int, ...]) -> dict[str, Any]:
+    """The network that a plan names; first weights for colour images are those of a ResNet-18."""
     spec = defaults.network_for(shape)
+    name = plan.backbone
+    if name is None and plan.weights is not None and spec["arguments"].get("channels") == 3:
+        name = "resnet18"
     if name is None or name == spec["name"]:
         return spec
     if name not in backbones.MAKERS:

@@ -23,12 +23,15 @@ from torch import nn
 import mdmt.living.forgetting as forgetting
 from mdmt.errors import Mistake
 from mdmt.learner import Learner
+from mdmt.learning.progress import image_bar
+from mdmt.living.about import about
 from mdmt.living.answers import Answer, Answers
-from mdmt.living.deliveries import read_delivery
+from mdmt.living.deliveries import Delivery, read_delivery
 from mdmt.living.lessons import Lesson, Teacher
 from mdmt.living.plan import Plan
 from mdmt.living.saved import describe, read_held_back, read_learner
 from mdmt.living.versions import Versions
+from mdmt.system.files import JsonObject
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,10 @@ class LivingModel:
             found.append(Version(current=number == current, number=number, **about))
         return found
 
+    def info(self) -> JsonObject:
+        """What the model is and keeps: versions, classes, deliveries, bytes, the threshold."""
+        return about(self.versions_)
+
     @property
     def classes(self) -> list[Hashable]:
         """The classes of the current version, in the order in which they were learned."""
@@ -104,6 +111,7 @@ class LivingModel:
         label: str | None = None,
         discard: bool = False,
         progress: bool = False,
+        tell: Callable[[str], None] | None = None,
         **settings: Any,
     ) -> Lesson:
         """Learn a delivery: new classes, more of known ones, or both. It becomes a new version.
@@ -113,19 +121,33 @@ class LivingModel:
         all that is kept of examples, such as "50MB". `holdout`: the share of each class that is
         held back, to measure what is forgotten. `max_forgetting`: if an earlier class loses more,
         the new version does not become the current one. `settings` of the first delivery: `heads`,
-        `method`, `backbone`, `lr`, `batch`, `epochs`, `image_size`, `seed`; later only `epochs`.
+        `method`, `backbone`, `weights`, `lr`, `batch`, `epochs`, `image_size`, `seed`; later only
+        `epochs`. `tell` is called with a line that says what is used.
 
         After an interruption, also `kill -9`, the same call goes on where it stopped; `discard`
         gives up an interrupted delivery for another one.
         """
         plan = Plan.make(memory=memory, holdout=holdout, max_forgetting=max_forgetting, **settings)
-        size = self.image_size if self.exists else plan.image_size
-        delivery = read_delivery(data, name, label=label, image_size=size)
-        with self.versions_.writing():
+        delivery = self._read(data, name, label, plan.size, progress)
+        Teacher(self.versions_, delivery, plan, None).check()  # a mistake leaves no trace
+        with self.versions_.writing(new=True):
             teacher = Teacher(self.versions_, delivery, plan, self._network())
-            lesson = teacher.teach(discard=discard, progress=progress)
+            lesson = teacher.teach(discard=discard, progress=progress, tell=tell)
         self._answers = None
         return lesson
+
+    def _read(
+        self, data: Any, name: str | None, label: str | None, size: int | None, progress: bool
+    ) -> Delivery:
+        """Read a delivery as the model reads its inputs; `size` is that of a new model's images."""
+        with image_bar(shown=progress) as show:
+            return read_delivery(
+                data,
+                name,
+                label=label,
+                image_size=self.image_size if self.exists else size,
+                progress=show,
+            )
 
     @property
     def image_size(self) -> int | None:
@@ -171,7 +193,7 @@ class LivingModel:
         if data is None:
             held_back = self.versions_.read(read_held_back, version)
         else:
-            delivery = read_delivery(data, "evaluation", label=label, image_size=self.image_size)
+            delivery = self._read(data, "evaluation", label, None, progress=False)
             held_back = forgetting.as_held_back(answers, delivery)
         return forgetting.evaluate(answers, held_back)
 
@@ -201,6 +223,8 @@ class LivingModel:
                 if about["parent"] is None:
                     raise Mistake(f"version {self.version} is the first one: there is none before")
                 to = int(about["parent"])
+            if (damage := self.versions_.damage(to)) is not None:
+                raise Mistake(damage)
             self.versions_.use(to)
         self._answers = None
         return to
@@ -218,15 +242,22 @@ class LivingModel:
     def verify(self) -> dict[int, str]:
         """Read every part of every version; the damage of each damaged version, by number."""
         damage = {}
-        for number in self.versions_.numbers():
-            try:
-                saved = self.versions_.open(number)
-                for part in saved.files:
-                    saved.part(part)
-                read_learner(saved, self._network())
-            except Mistake as error:
-                damage[number] = str(error)
+        for number in sorted({self.version, *self.versions_.numbers()}):
+            found = self.versions_.damage(number) or self._does_not_load(number)
+            if found is not None:
+                damage[number] = found
         return damage
+
+    def _does_not_load(self, number: int) -> str | None:
+        """Why the learner of a version whose files are whole does not load."""
+        saved = self.versions_.open(number)
+        if saved.rest["backbone"] is None and self.backbone is None:
+            return None  # it needs the user's network
+        try:
+            read_learner(saved, self._network())
+        except Mistake as error:
+            return str(error)
+        return None
 
     # Forgetting.
 

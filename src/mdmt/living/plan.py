@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import mdmt.living.defaults as defaults
+from mdmt.benchmarks.folder import IMAGE_SIZE
 from mdmt.errors import Mistake
 from mdmt.system.files import JsonObject
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 # Settings of the network and the learner, which only the first delivery can choose.
-FIXED = ("heads", "method", "backbone", "lr", "batch", "image_size", "seed")
+FIXED = ("heads", "method", "backbone", "weights", "lr", "batch", "image_size", "seed")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Plan:
     heads: Any = None
     method: str | None = None
     backbone: str | None = None
+    weights: str | None = None  # a file of first weights
     lr: float | None = None
     batch: int | None = None
     epochs: int | None = None
@@ -43,6 +45,15 @@ class Plan:
             if value is not None and not 0 <= value < 1:
                 raise Mistake(f"{name}={value}: must be from 0 to below 1")
         return plan
+
+    @property
+    def size(self) -> int | None:
+        """The size of images; None for the default, which is twice as large for ResNet-18.
+
+        Its first layer halves them.
+        """
+        large = self.backbone == "resnet18" or (self.backbone is None and self.weights is not None)
+        return self.image_size or (2 * IMAGE_SIZE if large else None)
 
     def after(self, living: JsonObject) -> Plan:
         """The plan for a model with such a manifest; refuse what cannot change any more."""

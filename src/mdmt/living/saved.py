@@ -16,7 +16,7 @@ from torch import nn
 import mdmt.learning.checkpoints as checkpoints
 from mdmt.learner import Learner
 from mdmt.learning.checkpoints import Tensors
-from mdmt.living.answers import ANSWERS
+from mdmt.living.answers import ANSWERS, check_network
 from mdmt.living.held_back import HeldBack
 from mdmt.system.files import JsonObject
 from mdmt.system.state import SavedState
@@ -49,6 +49,7 @@ def pack(
 
 def read_learner(saved: SavedState, backbone: nn.Module | None = None) -> Learner:
     """The learner of a version, ready to learn on."""
+    check_network(saved, backbone)
     parts = {
         name: safetensors.torch.load(saved.part(name))
         for name in (WEIGHTS, TRAINING, MEMORY)

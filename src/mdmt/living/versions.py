@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -61,7 +61,7 @@ class Versions:
     def open(self, number: int) -> SavedState:
         """A version's manifest; a Mistake says if it is missing, and which versions there are."""
         if number not in self.numbers():
-            known = ", ".join(map(str, self.numbers())) or "none"
+            known = _listed(self.numbers()) or "none"
             raise Mistake(f"{self.name} has no version {number}; versions: {known}")
         return self.store.open(manifest(number))
 
@@ -75,23 +75,59 @@ class Versions:
             wanted = self.current if number is None else number
             try:
                 return use(self.open(wanted))
-            except (Mistake, FileNotFoundError):
+            except (Mistake, FileNotFoundError) as error:
                 if number is not None or self.current == wanted:
-                    raise
+                    raise Mistake(f"{error}{self._advice(wanted)}") from None
         raise Mistake(f"{self.name} changes too fast to be read: try again")
 
+    def damage(self, number: int) -> str | None:
+        """What is wrong with the files of a version; None if they are whole."""
+        try:
+            saved = self.open(number)
+            for part in saved.files:
+                saved.part(part)
+        except Mistake as error:
+            return str(error)
+        return None
+
+    def _advice(self, number: int) -> str:
+        """Which versions still load if this one is damaged, for the end of a message."""
+        numbers = self.numbers()
+        if number not in numbers or self.damage(number) is None:
+            return ""
+        whole = [n for n in numbers if n != number and self.damage(n) is None]
+        if not whole:
+            return "; no other version is whole"
+        which = f"version {whole[0]} is" if len(whole) == 1 else f"versions {_listed(whole)} are"
+        return f"; {which} whole: mdmt rollback {self.name} --to {whole[-1]}"
+
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Be the only writer of the folder inside the block."""
+    def writing(self, *, new: bool = False) -> Iterator[None]:
+        """Be the only writer of the folder inside the block; with `new` it may be made there."""
+        if not new:
+            _ = self.current  # a Mistake if the folder is not a model
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             with lock(self.path / LOCK):
+                if not (self.path / LOCK).exists():  # its last writer failed and removed it
+                    raise BlockingIOError
                 self._finish()
-                yield
+                try:
+                    yield
+                except BaseException:
+                    self._remove_if_empty()
+                    raise
         except BlockingIOError:
             raise Mistake(
                 f"{self.name} is being changed by another process: wait for its end"
             ) from None
+
+    def _remove_if_empty(self) -> None:
+        """Remove a folder that was made for a version that did not come about."""
+        if [path.name for path in self.path.iterdir()] == [LOCK]:
+            (self.path / LOCK).unlink()
+            with suppress(OSError):
+                self.path.rmdir()
 
     def add(
         self,
@@ -108,7 +144,11 @@ class Versions:
         """
         number = max([*self.numbers(), self._last_number()], default=0) + 1
         write_json(self.path / CHANGE, {"adding": number, "removing": sorted(instead_of)})
-        self.store.write_as(manifest(number), parts, {**rest, "version": number})
+        try:
+            self.store.write_as(manifest(number), parts, {**rest, "version": number})
+        except OSError:  # a full disk: what was written of it makes room again
+            self._finish()
+            raise
         self._write_current(number if use else self.current, number)
         self._finish()
         return number
@@ -148,6 +188,10 @@ class Versions:
             return 0
         last = read_json(self.path / CURRENT).get("last")
         return last if isinstance(last, int) else 0
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def manifest(number: int) -> str:

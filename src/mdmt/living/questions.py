@@ -1,0 +1,103 @@
+"""Files to answer for: images decoded as the model reads them, and .npy, .npz and .csv."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mdmt.errors import Mistake
+from mdmt.inputs.arrays import read_inputs
+from mdmt.words import printable
+
+
+def read_files(
+    paths: Sequence[str | Path], shape: tuple[int, ...], kind: str
+) -> tuple[list[str], Tensor]:
+    """The inputs in files, each with a name, for a model whose inputs have this shape and type."""
+    names: list[str] = []
+    parts: list[Tensor] = []
+    for path in map(Path, paths):
+        shown = printable(str(path))
+        if path.suffix.lower() in READERS:
+            inputs = _as_model(shown, READERS[path.suffix.lower()](path), shape, kind)
+            names += [f"{shown}[{row}]" for row in range(len(inputs))]
+        else:
+            inputs = _image(path, shape, kind)
+            names.append(shown)
+        parts.append(inputs)
+    return names, torch.cat(parts)
+
+
+def _image(path: Path, shape: tuple[int, ...], kind: str) -> Tensor:
+    """An image as the model reads it: of its size, in colour or grey."""
+    from PIL import Image
+
+    from mdmt.data.images import decode
+
+    shown = printable(str(path))
+    if path.is_dir():
+        raise Mistake(f"{shown} is a folder: name the files in it")
+    square = len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2]
+    if not square or kind != "torch.uint8":
+        raise Mistake(
+            f"{shown}: the model does not read images but inputs of shape {shape} and type"
+            f" {kind.removeprefix('torch.')}: give an .npy, .npz or .csv file"
+        )
+    pixels = decode(path, shape[1]).pixels
+    if shape[0] == 1:
+        pixels = np.asarray(Image.fromarray(pixels.transpose(1, 2, 0)).convert("L"))[None]
+    return torch.from_numpy(pixels.copy())[None]
+
+
+def _as_model(shown: str, x: Any, shape: tuple[int, ...], kind: str) -> Tensor:
+    """Inputs of the model's shape and type; one input alone is a batch of one."""
+    inputs = read_inputs(shown, x)
+    assert isinstance(inputs, Tensor)
+    if tuple(inputs.shape) == shape:
+        inputs = inputs[None]
+    if kind == "torch.float32" and inputs.dtype != torch.uint8:
+        inputs = inputs.float()  # whole numbers of a table
+    if (tuple(inputs.shape[1:]), str(inputs.dtype)) != (shape, kind):
+        raise Mistake(
+            f"{shown}: one input has shape {tuple(inputs.shape[1:])} and type {inputs.dtype}; those"
+            f" of the model have shape {shape} and type {kind}"
+        )
+    return inputs
+
+
+def _npy(path: Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:  # a foreign file can fail in many ways
+        raise Mistake(f"{path} cannot be read: {error}".splitlines()[0]) from None
+
+
+def _npz(path: Path) -> Any:
+    """The array x, or the only one."""
+    content = _npy(path)
+    names = content.files
+    if "x" not in names and len(names) != 1:
+        raise Mistake(f"{path} must hold the array x; it has {', '.join(names) or 'none'}")
+    return content["x" if "x" in names else names[0]]
+
+
+def _csv(path: Path) -> Any:
+    """The numbers below a header."""
+    import csv
+
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.reader(file))[1:]
+    try:
+        return np.array([[float(value) for value in row] for row in rows], np.float32)
+    except ValueError as error:
+        raise Mistake(f"{path}: every column must be a number ({error})") from None
+
+
+READERS = {".npy": _npy, ".npz": _npz, ".csv": _csv}
