@@ -126,7 +126,7 @@ def cache(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """List the decoded images that are kept, with their size and when they were used.
+    """List the decoded images that are kept. With their size and last use.
 
     With --clear, they are removed; they are decoded again when a run needs them.
     """
