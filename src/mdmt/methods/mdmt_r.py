@@ -50,9 +50,9 @@ class MDMTR(Rehearsal):
     the own head compete. Neither is part of the method, and MNIST and CIFAR had no second pass, so
     all four benchmarks follow one rule here.
 
-    L1 makes it depend on rounding more than other methods: the examples stored last have, at the
-    first step of the next task, features equal to F but for rounding, and the slope of L1 is the
-    sign of that. The released program does the same. MSE does not go with a `Reservoir` on a
+    Without batch norm, L1 makes it depend on rounding more than other methods: at the first step of
+    a task the examples stored last have features equal to F but for rounding, and the slope of L1
+    is the sign of that. The released program does the same. MSE does not go with a `Reservoir` on a
     network with batch norm, and is refused there. A reservoir stores and lends examples from the
     first step on, when batch norm's running statistics lag behind the weights: F, which is taken
     in evaluation mode, is then many times too long, and its squared error explodes.
