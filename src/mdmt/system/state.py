@@ -111,8 +111,7 @@ class StateFolder:
             if kept == MANIFEST:
                 write_file(self.path / PREVIOUS, (self.path / MANIFEST).read_bytes())
                 _crash_point("previous kept")
-            body = {"format": STATE_FORMAT, "files": files, "state": rest}
-            write_json(self.path / MANIFEST, {**body, "sha256": _digest(body)})
+            self._write_manifest(MANIFEST, files, rest)
             _crash_point("state written")
             if not keep and _named_by(self.path / PREVIOUS):
                 (self.path / PREVIOUS).unlink()
@@ -125,8 +124,7 @@ class StateFolder:
         for part, data in parts:
             files[part] = self._write_part(part, data, set())
             _crash_point(f"{part} written")
-        body = {"format": STATE_FORMAT, "files": files, "state": rest}
-        write_json(self.path / name, {**body, "sha256": _digest(body)})
+        self._write_manifest(name, files, rest)
         _crash_point(f"{name} written")
 
     def remove_unnamed(self, manifests: Iterable[str]) -> None:
@@ -248,6 +246,12 @@ class StateFolder:
         if not _holds(self.path / file, data):
             write_file(self.path / file, data)
         return {"file": file, "sha256": digest}
+
+    def _write_manifest(
+        self, name: str, files: dict[str, dict[str, str]], rest: JsonObject
+    ) -> None:
+        body = {"format": STATE_FORMAT, "files": files, "state": rest}
+        write_json(self.path / name, {**body, "sha256": _digest(body)})
 
     def _remove_unused(self, replaced: set[str], used: set[str]) -> None:
         """Remove the files of replaced states, and what killed writers left behind.
