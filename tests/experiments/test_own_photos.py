@@ -158,3 +158,31 @@ def test_a_running_folder_knows_its_tasks_and_the_time_left(tmp_path, capsys):
     assert learner_for(config).batch > second  # its first step is its last one
     share = (first + second) / sum(task["train"] for task in record.tasks)
     assert folders[0].seconds_left == pytest.approx(seconds[0] * (1 - share) / share)
+
+
+@pytest.mark.parametrize(
+    ("heads", "remedy"), [("per-task", "--set heads=shared"), ("shared", "--set memory=N")]
+)
+def test_accuracy_near_chance_without_the_task_is_said(heads, remedy, tmp_path, capsys):
+    """Two tasks of two classes each: chance is 1/2 with the task given, 1/4 without it."""
+    place = photos(tmp_path / "mine", tasks=("birds", "fish"))
+    (place / "fish" / "one").rename(place / "fish" / "three")
+    (place / "fish" / "two").rename(place / "fish" / "four")
+    command = (str(place), tmp_path, "--set", f"heads={heads}")
+    assert learn(*command) == 0
+    capsys.readouterr()
+    (path,) = tmp_path.glob("runs/folder/*/*/1234/record.json")
+    record = json.loads(path.read_text())
+    good = {**record, "accuracy": [[0.9, None], [0.9, 0.9]]}
+    for accuracy, is_near in ((0.25, True), (0.35, True), (0.4, False)):
+        free = [[0.9, None], [accuracy, accuracy]]
+        path.write_text(json.dumps({**good, "accuracy_task_free": free}))
+        assert learn(*command) == 0
+        printed = capsys.readouterr().out
+        assert "nothing was learned" not in printed
+        assert ("if the task is not given" in printed) is is_near
+        assert ("close to chance (25.0 %)" in printed) is is_near
+        assert (remedy in printed) is is_near
+    path.write_text(json.dumps({**record, "accuracy": [[0.5, None], [0.5, 0.5]]}))
+    assert learn(*command) == 0
+    assert "if the task is not given" not in capsys.readouterr().out

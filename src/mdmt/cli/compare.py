@@ -110,11 +110,11 @@ def find_row(name: str, variants: list[str], configs: list[list[RunConfig]]) -> 
 
 
 def _print(rows: list[Row], failed: list[Failure], format_: str) -> None:
-    from mdmt.report.tables import blocks, chance_line, csv_lines
+    from mdmt.report.tables import blocks, chance_lines, csv_lines
     from mdmt.report.text import print_blocks
 
     if rows:
         print_blocks(blocks(rows), csv_lines(rows), format_)
-    if (warning := chance_line(rows)) is not None:
+    for warning in chance_lines(rows):
         tell(warning)
     tell_failures(failed)

@@ -49,16 +49,31 @@ def setup_line(rows: list[Row]) -> str:
     return ", ".join([*shared, *kept[:1]])
 
 
-def chance_line(rows: list[Row]) -> str | None:
-    """A warning about rows close to chance; None if there are none."""
+def chance_lines(rows: list[Row]) -> list[str]:
+    """Warnings about rows whose accuracy is close to chance, with and without the task."""
     near = [row for row in rows if row.is_near_chance]
-    if not near or near[0].chance is None:
-        return None
-    names = "" if len(rows) == 1 else f"{', '.join(row.label for row in near)}: "
-    more = ", or a pretrained network (--weights imagenet)" if near[0].setup else ""
-    chance = f"close to chance ({100 * near[0].chance:.1f} %)"
-    line = f"{names}accuracy is {chance}: almost nothing was learned"
-    return f"{line}; try more epochs (--set epochs=N), another rate (--set lr=X){more}"
+    free = [row for row in rows if row.is_near_free_chance and row not in near]
+    lines = []
+    if near and near[0].chance is not None:
+        more = ", or a pretrained network (--weights imagenet)" if near[0].setup else ""
+        lines.append(
+            f"{_names(near, rows)}accuracy is close to chance ({100 * near[0].chance:.1f} %):"
+            " almost nothing was learned; try more epochs (--set epochs=N), another rate"
+            f" (--set lr=X){more}"
+        )
+    if free and free[0].free_chance is not None:
+        remedy = "a method with a memory, such as er, or a larger memory (--set memory=N)"
+        if free[0].heads != "shared":
+            remedy = "one shared head (--set heads=shared) and a method with a memory, such as er"
+        lines.append(
+            f"{_names(free, rows)}if the task is not given, accuracy (A_free) is close to chance"
+            f" ({100 * free[0].free_chance:.1f} %); if you will not know the task, try {remedy}"
+        )
+    return lines
+
+
+def _names(some: list[Row], rows: list[Row]) -> str:
+    return "" if len(rows) == 1 else f"{', '.join(row.label for row in some)}: "
 
 
 def metrics_table(cells: MetricSpreads) -> Table:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NotRequired, TypedDict
 
 import mdmt.metrics as metrics
-from mdmt.metrics import A_T
+from mdmt.metrics import A_FREE, A_T
 from mdmt.published import published, table
 from mdmt.published.settings import ONE_STREAM, UNRECORDED, behind_table_1
 from mdmt.runs.config import RunConfig
@@ -80,6 +80,8 @@ class Row:
     seconds: Spread  # of learning
     memory_bytes: int  # of stored examples and of the method's other buffers
     chance: float | None = None  # the accuracy of a random guess among the classes of a task
+    free_chance: float | None = None  # likewise among those of all tasks, if there are more
+    heads: str = "per-task"
     setup: tuple[str, ...] = ()  # how a user's own data were learned, in words
     stream: str = "own"
     settings: JsonObject | None = None  # the point that `mdmt tune` tried
@@ -89,9 +91,12 @@ class Row:
     @property
     def is_near_chance(self) -> bool:
         """Whether the accuracy is close to that of a random guess."""
-        if self.chance is None:
-            return False
-        return 0 <= self.accuracy < self.chance + NEAR * (1 - self.chance)
+        return _is_near(self.metrics[A_T.name], self.chance)
+
+    @property
+    def is_near_free_chance(self) -> bool:
+        """Whether the accuracy without the task is close to that of a random guess."""
+        return _is_near(self.metrics[A_FREE.name], self.free_chance)
 
     @property
     def published_stream(self) -> int | None:
@@ -138,6 +143,8 @@ def row_of(
         seconds=_mean_std([record.seconds for record in records]),
         memory_bytes=max(record.stored_bytes for record in records),
         chance=_chance(records[0].tasks),
+        free_chance=_free_chance(records[0].tasks, first.heads),
+        heads=first.heads,
         setup=_setup(first, records[0]),
         stream=first.stream,
     )
@@ -146,6 +153,21 @@ def row_of(
 def _chance(tasks: list[TaskInfo]) -> float | None:
     classes = [len(task["classes"]) for task in tasks]
     return statistics.fmean(1 / number for number in classes) if all(classes) else None
+
+
+def _free_chance(tasks: list[TaskInfo], heads: str) -> float | None:
+    if heads == "shared":
+        every = len({str(name) for task in tasks for name in task["classes"]})
+    else:
+        every = sum(len(task["classes"]) for task in tasks)
+    most = max(len(task["classes"]) for task in tasks)
+    return 1 / every if every > most > 0 else None
+
+
+def _is_near(accuracy: Spread | None, chance: float | None) -> bool:
+    if accuracy is None or chance is None:
+        return False
+    return accuracy["mean"] < chance + NEAR * (1 - chance)
 
 
 def _setup(config: RunConfig, record: RunRecord) -> tuple[str, ...]:
