@@ -647,6 +647,18 @@ class Learner:
         known = self.recorder.eval_tasks if self.is_more_data else {}
         self.recorder.add_eval_tasks(tested)
         self.recorder.add_eval_tasks(part for part in task.parts if part.name not in known)
+        self._warn_of_unknown_tests()
+
+    def _warn_of_unknown_tests(self) -> None:
+        names = self.recorder.unknown_tests
+        if names:
+            others = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            warnings.warn(
+                f"the test examples of {', '.join(map(repr, names[:3]))}{others} are not known,"
+                " since they are not saved: what was forgotten will not be measured; hand them over"
+                " with learn(..., earlier=[task, ...])",
+                stacklevel=4,
+            )
 
     def _warn_of_half_step(self) -> None:
         remedy = "learn from a new learner on"

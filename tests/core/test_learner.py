@@ -598,7 +598,10 @@ def test_after_loading_the_earlier_test_sets_can_be_handed_back(tmp_path):
         learner.learn(task)
     learner.save(tmp_path)
     without = mdmt.Learner.load(tmp_path)
-    without.learn(stream[2])
+    with pytest.warns(
+        UserWarning, match="'permutation 1', 'permutation 2' are not known.*earlier="
+    ):
+        without.learn(stream[2])
     assert without.record.metrics["A_T"] is None
     loaded = mdmt.Learner.load(tmp_path)
     with pytest.raises(ValueError, match="'unheard of' was not learned; learned tasks:"):

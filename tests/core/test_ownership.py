@@ -88,7 +88,7 @@ def test_a_class_of_ones_own_is_saved_by_its_name_and_asked_for(part, make, tmp_
     assert f"but {part}= is a " in mistake(mdmt.Learner.load, tmp_path, **{part: other})
     loaded = mdmt.Learner.load(tmp_path, **{part: make()})
     for one in (whole, loaded):
-        one.learn(task("b", seed=1, labels=(3, 4)))
+        one.learn(task("b", seed=1, labels=(3, 4)), earlier=[task()])
     assert type(getattr(loaded, part)) is make
     assert whole.model.sha256() == loaded.model.sha256()
 
@@ -178,7 +178,7 @@ def test_labels_that_are_tuples_stay_tuples(tmp_path):
     x = task().test.inputs
     assert loaded.predict(x) == one.predict(x)
     assert set(loaded.tasks[0].classes) == set(labels)
-    loaded.learn(task("b", seed=1, labels=labels))
+    loaded.learn(task("b", seed=1, labels=labels), earlier=[task(labels=labels)])
     assert len(loaded.classes()) == 3
 
 

@@ -238,7 +238,7 @@ def test_a_second_ctrl_c_ends_a_step_that_hangs_and_learning_on_warns(monkeypatc
         with pytest.warns(
             UserWarning, match=r"stopped task 'permutation 2', step 1 halfway"
         ) as told:
-            broken.learn(STREAM[1])
+            broken.learn(STREAM[1], earlier=[STREAM[0]])
         assert [warning.filename for warning in told] == [__file__]
 
 

@@ -85,6 +85,12 @@ class Recorder:
         """The number of tasks while a stream is run, else 0."""
         return len(self.stream_sizes)
 
+    @property
+    def unknown_tests(self) -> list[str]:
+        """The tasks that were learned with test examples, which are not available now."""
+        tested = [task["name"] for task in self.record.tasks if task["test"]]
+        return [name for name in tested if name not in self.eval_tasks]
+
     # Along the way.
 
     def begin_stream(self, parts: Iterable[Task]) -> None:
