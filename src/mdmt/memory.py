@@ -80,10 +80,15 @@ class Memory:
     def __len__(self) -> int:
         return len(self.available)
 
-    def sample(self, count: int) -> Batch | None:
-        """`count` different random examples, or all if there are fewer; None if it is empty."""
+    def sample(self, count: int | None) -> Batch | None:
+        """`count` different random examples, or all if there are fewer; None if it is empty.
+
+        With the count None it is `share_to_draw` of the stored examples.
+        """
         if not len(self.available):
             return None
+        if count is None:
+            count = share_to_draw(len(self.available))
         batch = self.take(self.choose(count))
         if self.augment == "none":
             return batch
@@ -461,6 +466,15 @@ def even_shares(counts: Mapping[int, int], total: int) -> dict[int, int]:
         shares[row] = min(counts[row], total // (len(open_classes) - number))
         total -= shares[row]
     return shares
+
+
+def share_to_draw(stored: int, least: int = 10) -> int:
+    """How many of the stored examples a step rehearses: a quarter of them, from `least` up to 256.
+
+    >>> share_to_draw(156), share_to_draw(20), share_to_draw(100_000)
+    (39, 10, 256)
+    """
+    return max(least, min(256, stored // 4))
 
 
 def _labels(batch: Batch) -> list[int]:

@@ -101,7 +101,7 @@ def test_a_repr_that_tells():
     known = mdmt.Learner(torch.nn.Flatten(), method="er", memory=mdmt.memory.Ring(3))
     assert (
         repr(known)
-        == "Learner(Flatten, ER(reference_batch=256, reading='code'), Ring(per_class=3), lr=0.1,"
+        == "Learner(Flatten, ER(reference_batch=None, reading='code'), Ring(per_class=3), lr=0.1,"
         " batch=10, epochs=1): nothing learned yet"
     )
     known = learner(method="van")
@@ -132,3 +132,26 @@ def test_a_device_chosen_by_itself_learns_and_is_loaded(tmp_path):
     learner.save(tmp_path / "model")
     loaded = mdmt.Learner.load(tmp_path / "model", device="auto")
     assert loaded.predict(x) == learner.predict(x)
+
+
+@pytest.mark.parametrize(
+    ("method", "size", "drawn"),
+    [
+        ("er", 200, 50),  # a quarter of the memory
+        (mdmt.ER, 2000, 256),
+        (mdmt.AGEM(), 24, 10),
+        (mdmt.ER(reference_batch=256), 200, 200),
+    ],
+)
+def test_a_step_rehearses_a_quarter_of_the_memory_unless_told_otherwise(
+    method, size, drawn, tmp_path
+):
+    memory = mdmt.memory.Reservoir(size)
+    learner = mdmt.Learner(mdmt.backbones.mlp(4, 3), method, memory=memory, batch=500)
+    x = torch.rand(2000, 4, generator=torch.Generator().manual_seed(1))
+    learner.learn(("a", x, [0, 1] * 1000))
+    learner.save(tmp_path)
+    loaded = mdmt.Learner.load(tmp_path)
+    for one in (learner, loaded):
+        assert len(one.memory) == size
+        assert len(one.memory.sample(one.method.reference_batch)) == drawn

@@ -16,7 +16,7 @@ from mdmt.experiments.networks import backbone_for, image_size_for
 from mdmt.experiments.presets import HAS_BEST, USUAL, best_settings, preset
 from mdmt.inputs.augment import check_augmentation
 from mdmt.learning.arguments import device_of, precision_of
-from mdmt.memory import POLICIES
+from mdmt.memory import POLICIES, share_to_draw
 from mdmt.methods import METHODS
 from mdmt.methods.base import Method
 from mdmt.published.settings import ONE_STREAM
@@ -72,7 +72,7 @@ def resolve(
     classes = bench.classes(request.data, tasks)
     device = device_of(request.device)
     if bench.is_own and "reference_batch" not in own:
-        values["reference_batch"] = reference_batch_for(classes * values["memory"], values["batch"])
+        values["reference_batch"] = share_to_draw(classes * values["memory"], values["batch"])
     arguments = {key: values[key] for key in argument_types(kind) if key in values}
     return RunConfig(
         benchmark=bench.name,
@@ -198,15 +198,6 @@ def convert(key: str, value: str, hint: Any) -> Any:
         return hint(value)
     except ValueError:
         raise Mistake(f"{key}={value}: must be a {'whole ' if hint is int else ''}number") from None
-
-
-def reference_batch_for(kept: int, batch: int) -> int:
-    """How many stored examples a step rehearses: a quarter of them, from `batch` up to 256.
-
-    >>> reference_batch_for(156, 10), reference_batch_for(20, 10), reference_batch_for(100_000, 10)
-    (39, 10, 256)
-    """
-    return max(batch, min(256, kept // 4))
 
 
 def _network_source(name: str) -> str | None:

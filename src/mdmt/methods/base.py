@@ -180,8 +180,11 @@ class Method(Declarations, Remembering):
 
 
 class Rehearsal(Method):
-    """A method that draws `reference_batch` examples from the memory at every step."""
+    """A method that draws `reference_batch` examples from the memory at every step.
+
+    By default it is a quarter of the stored examples, from 10 to 256.
+    """
 
     kind = "rehearsal"
     uses_memory = True
-    reference_batch: int = setting(default=256, least=1)
+    reference_batch: int = setting(default=None, least=1)
