@@ -140,3 +140,20 @@ def test_the_command_exports_the_current_version(tmp_path, capsys):
 def test_the_command_without_a_model_is_a_mistake(tmp_path, capsys):
     assert main(["export", str(tmp_path / "none"), "--onnx", str(tmp_path / "x.onnx")]) == 2
     assert "is not a model" in capsys.readouterr().err
+
+
+def test_the_command_exports_a_network_of_yours(tmp_path, capsys):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import torch\n\ndef network():\n"
+        "    return torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.ReLU())\n"
+    )
+    folder, to = str(tmp_path / "birds"), str(tmp_path / "birds.onnx")
+    x = np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32)
+    np.savez(tmp_path / "january.npz", x=x, y=["owl", "kite"] * 20)
+    own = ["--backbone", f"{file}:network"]
+    assert main(["learn", folder, str(tmp_path / "january.npz"), *own]) == 0
+    assert main(["export", folder, "--onnx", to]) == 2
+    assert "--backbone" in capsys.readouterr().err
+    assert main(["export", folder, "--onnx", to, *own]) == 0
+    assert session(to).run(None, {"inputs": x})[0].shape == (40, 2)

@@ -6,19 +6,19 @@ from typing import Annotated
 
 import typer
 
+from mdmt.cli.model import ModelFolder, Network, open_model
 from mdmt.words import bytes_text, count, printable
 
 
 def export(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
+    model: ModelFolder,
     onnx: Annotated[str, typer.Option(metavar="FILE", help="The ONNX file to write.")],
+    backbone: Network = None,
 ) -> None:
     """Write the current version as an ONNX file. Raw inputs in, probabilities out."""
-    from mdmt.living.model_folder import LivingModel
-
-    living = LivingModel(model)
-    file = living.export_onnx(onnx)
-    classes = count("class", len(living.classes), "classes")
-    shape = " x ".join(["batch", *map(str, living.input_shape)])
+    opened = open_model(model, backbone)
+    file = opened.export_onnx(onnx)
+    classes = count("class", len(opened.classes), "classes")
+    shape = " x ".join(["batch", *map(str, opened.input_shape)])
     size = bytes_text(file.stat().st_size)
-    print(f"{printable(str(file))}: version {living.version}, {classes}, inputs {shape}, {size}")
+    print(f"{printable(str(file))}: version {opened.version}, {classes}, inputs {shape}, {size}")

@@ -137,7 +137,7 @@ def learn(
     settings["backbone"] = backbone if own is None else None
     settings |= {"memory": memory, "holdout": holdout, "max_forgetting": max_forgetting}
     settings |= {"label": label, "discard": discard, "progress": not (quiet or json)}
-    lesson = _learn(_open(model, own, seed), data, name, json, settings)
+    lesson = _learn(open_model(model, own, seed), data, name, json, settings)
     if json:
         _print_json(asdict(lesson))
     else:
@@ -220,7 +220,7 @@ def predict(
     from mdmt.living.deliveries import example_digests
     from mdmt.living.questions import read_files
 
-    opened = _open(model, backbone)
+    opened = open_model(model, backbone)
     answering = opened.answers()
     names, x = read_files(inputs, *_input(opened))
     answers = answering.answers(x, task, top=top, reject=reject)
@@ -250,7 +250,7 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Measure a model. Accuracy and calibration, on held-back examples or on your data."""
-    opened = _open(model, backbone)
+    opened = open_model(model, backbone)
     measured = opened.evaluate(data, label=label)
     if json:
         _print_json({"version": opened.version, **asdict(measured)})
@@ -281,7 +281,7 @@ def _class_row(one: ClassAccuracy) -> list[str]:
 
 def info(model: ModelFolder, json: Json = False) -> None:
     """Show a model. Classes, what is kept of each, deliveries and versions."""
-    about = _open(model).info()
+    about = open_model(model).info()
     if json:
         _print_json(about)
         return
@@ -355,7 +355,7 @@ def rollback(
     ] = None,
 ) -> None:
     """Use another version of a model. An earlier or a later one."""
-    number = _open(model).rollback(to)
+    number = open_model(model).rollback(to)
     print(f"{printable(model)}: version {number} is the current one")
 
 
@@ -380,7 +380,7 @@ def forget(
     quiet: Quiet = False,
 ) -> None:
     """Remove classes or examples from a model. And every version that holds them."""
-    opened = _open(model, backbone)
+    opened = open_model(model, backbone)
     wanted: dict[str, list[Any]] = {
         "classes": _known_labels(opened, classes or []),
         "deliveries": _known_deliveries(opened, tasks or []),
@@ -429,7 +429,7 @@ def _print_removal(removal: Removal) -> None:
 
 def verify(model: ModelFolder, backbone: Network = None) -> None:
     """Check the files of a model. Every part of every version has a checksum."""
-    opened = _open(model, backbone)
+    opened = open_model(model, backbone)
     damage = opened.verify()
     for number in sorted({*opened.versions_.numbers(), *damage}):
         print(f"version {number}: {printable(damage.get(number, 'whole'))}")
@@ -443,7 +443,7 @@ def prune(
     yes: Yes = False,
 ) -> None:
     """Remove old versions of a model. The current one and the last N stay."""
-    opened = _open(model)
+    opened = open_model(model)
     _ = opened.version  # a Mistake if the folder is not a model
     kept = f"the last {keep}" if keep > 1 else "the last one"
     question = f"remove all versions of {printable(model)} but the current one and {kept}"
@@ -455,7 +455,7 @@ def prune(
 # What several commands need.
 
 
-def _open(folder: str, backbone: str | None = None, seed: int | None = None) -> LivingModel:
+def open_model(folder: str, backbone: str | None = None, seed: int | None = None) -> LivingModel:
     """The model in a folder; `backbone` is the user's own network."""
     from mdmt.living.model_folder import LivingModel
 
