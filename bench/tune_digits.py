@@ -4,7 +4,8 @@
     python bench/tune_digits.py --without-task
 
 Every method gets 12 trials, or 24 if it has more than two settings: points drawn from its space,
-each learned on the held-out tasks, on seeds that no run is measured on. Finished runs in --out are
+each learned on the held-out tasks, on a seed that no run is measured on, and the best three of them
+on a second such seed. The best of the three in the mean is chosen. Finished runs in --out are
 read, so an interrupted command can be run again. It writes two files: the presets of the digits,
 and a record with the spaces, every trial, the choices and those among them that are the first or
 last value of their grid.

@@ -365,7 +365,7 @@ def test_the_digits_are_tuned_with_equal_effort_and_the_choices_are_the_presets(
     assert set(entries["er"]["space"]) == {"lr", "reference_batch"}
 
     runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")}
-    assert len(runs) == 3 * 2 * 2
+    assert len(runs) == 3 * 2 * 2  # methods, points, seeds
     content = file.read_bytes()
     file.unlink()
     load_script().main(arguments)
@@ -438,6 +438,19 @@ def test_settings_can_be_chosen_by_the_answer_without_the_task(tmp_path):
     found = [trial["A_free"]["mean"] for trial in entry["tried"]]
     assert found == sorted(found, reverse=True)
     assert entry["chosen"] == entry["tried"][0]["settings"]
+
+
+def test_only_the_best_points_of_the_first_seed_are_tried_on_the_others(tmp_path, here):
+    request = RunRequest("permuted-digits", "van", tasks=1, subset=20, seeds=2)
+    space = {"lr": (1e-6, 0.03, 0.1, 1e30)}
+    found = choose(request, {}, space, trials=4, out=str(tmp_path), finalists=2)
+    assert [(t["settings"]["lr"], len(t["seeds"])) for t in found.tried[2:]] == [
+        (1e-6, 1),
+        (1e30, 0),
+    ]
+    assert {t["settings"]["lr"] for t in found.tried[:2]} == {0.03, 0.1}
+    assert all(t["seeds"] == [1234, 1235] for t in found.tried[:2])
+    assert found.chosen == found.tried[0]["settings"]
 
 
 def test_the_best_point_depends_on_the_metric():

@@ -16,6 +16,7 @@ from mdmt.runs.config import RunConfig
 from mdmt.runs.request import RunRequest
 from mdmt.runs.rows import Row
 
+FINALISTS = 3  # points that are tried on every seed
 Point = dict[str, Any]  # values by setting
 Grids = dict[str, tuple[Any, ...]]  # the values to try, by setting
 
@@ -104,10 +105,12 @@ def choose(
     out: str,
     workers: int | Literal["auto"] = "auto",
     by: Metric = A_T,
+    finalists: int = FINALISTS,
 ) -> Choice:
     """Try `trials` points of a space on the held-out tasks; finished runs in `out` are read.
 
-    All points have the `fixed` settings. The best one is chosen by the metric `by`.
+    All points have the `fixed` settings and are tried on the first seed, the best `finalists` of
+    them on the other seeds too. The best of these in the mean is chosen. `by` is the metric.
     """
     points = points_of(space, trials, request.seed)
     if len(points) != trials:
@@ -116,12 +119,17 @@ def choose(
         )
     request = request.with_settings(fixed)
     usual = resolve(request, cross_validation=True)
-    rows, failures = run_all(configs_of(request, points, usual), out, workers)
+    configs = configs_of(request, points, usual)
+    rows, failures = run_all([runs[:1] for runs in configs], out, workers)
+    leading = [points.index(row.settings) for row in ranked(rows, points, 1, by)[:finalists]]
+    finals, more = run_all([configs[i] for i in leading], out, workers)
+    for place, row in zip(leading, finals, strict=True):
+        rows[place] = row
     best_first = ranked(rows, points, request.seeds, by)
     if not best_first or len(best_first[0].seeds) < request.seeds:
         raise Mistake(
             f"{request.method} on {request.benchmark}: no point finished on every seed:"
-            f" {failures[0]['reason']}"
+            f" {(more or failures)[0]['reason']}"
         )
     tried = [
         {"settings": row.settings, by.name: row.metrics[by.name], "seeds": row.seeds}
