@@ -121,7 +121,7 @@ def choose(
     usual = resolve(request, cross_validation=True)
     configs = configs_of(request, points, usual)
     rows, failures = run_all([runs[:1] for runs in configs], out, workers)
-    leading = [points.index(row.settings) for row in ranked(rows, points, 1, by)[:finalists]]
+    leading = [points.index(row.settings or {}) for row in ranked(rows, points, 1, by)[:finalists]]
     finals, more = run_all([configs[i] for i in leading], out, workers)
     for place, row in zip(leading, finals, strict=True):
         rows[place] = row
