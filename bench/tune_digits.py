@@ -56,9 +56,13 @@ OTHERS: dict[str, Grids] = {
     "mas": {"strength": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)},
     "rwalk": {"strength": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)},
     "pi": {"strength": (0.0001, 0.0003, 0.001, 0.003, 0.01)},
-    # beta = 1 would be plain replay. `replay` counts old examples per new one: 10, 30 or 60 for the
-    # ten of a mini-batch.
-    "mer": {"beta": (0.1, 0.2, 0.3, 0.5, 0.7, 0.9), "replay": (1, 3, 6)},
+    # A step is for a single example, and shorter. beta = 1 would be plain replay. `replay` counts
+    # old examples per new one: 10, 30 or 60 for the ten of a mini-batch.
+    "mer": {
+        "lr": (0.02, 0.05, 0.1, 0.2),
+        "beta": (0.1, 0.2, 0.3, 0.5, 0.7, 0.9),
+        "replay": (1, 3, 6),
+    },
     "gem": {"margin": (0.0, 0.25, 0.5, 0.75, 1.0)},
     "der++": {"alpha": (0.03, 0.1, 0.3, 1.0), "beta": (0.3, 1.0, 3.0, 6.0)},
     "mdmt-r": {

@@ -21,7 +21,7 @@ from mdmt.experiments import presets
 from mdmt.experiments.presets import SPACES
 from mdmt.experiments.resolve import check_config, stream_for
 from mdmt.experiments.run import run
-from mdmt.experiments.tune import choose
+from mdmt.experiments.tune import choose, points_of
 from mdmt.experiments.workers import Outcome
 from mdmt.methods import METHODS
 from mdmt.runs.config import RunConfig
@@ -236,6 +236,17 @@ def test_points_are_the_product_or_drawn_from_it(here, tmp_path, capsys):
     assert {row["settings"]["strength"] for row in alone["rows"]} <= set(
         SPACES["ewc"]["strength"].value
     )
+
+
+def test_points_are_drawn_evenly():
+    grids = {"lr": (0.05, 0.1, 0.2, 0.4), "strength": (1, 3, 10, 30, 100, 300)}
+    for seed in range(20):
+        points = points_of(grids, 12, seed)
+        assert len({tuple(point.values()) for point in points}) == 12
+        for key, values in grids.items():
+            found = [sum(point[key] == value for point in points) for value in values]
+            assert max(found) - min(found) <= 2, (key, found)
+    assert points_of(grids, 12, 1) == points_of(grids, 12, 1) != points_of(grids, 12, 2)
 
 
 def test_a_point_that_lacks_a_seed_is_not_the_best():

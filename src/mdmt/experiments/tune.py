@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, Literal
@@ -47,13 +48,25 @@ def parse_grids(texts: list[str], usual: Grids, fixed: set[str]) -> Grids:
 def points_of(grids: Grids, count: int | None, seed: int) -> list[Point]:
     """All points of the grids in order, or `count` of them, drawn with the seed.
 
+    The draw is even: each value of a setting is in about as many points as any other.
+
     >>> points_of({"lr": (0.1, 0.3), "scale": (20,)}, None, 1)
     [{'lr': 0.1, 'scale': 20}, {'lr': 0.3, 'scale': 20}]
     """
     points = [dict(zip(grids, values, strict=True)) for values in product(*grids.values())]
     if count is None or count >= len(points):
         return points
-    return [points[i] for i in sorted(random.Random(seed).sample(range(len(points)), count))]
+    left = random.Random(seed).sample(range(len(points)), len(points))
+    used: Counter[tuple[str, Any]] = Counter()
+    drawn = []
+    for _ in range(count):
+        rarest = min(
+            left, key=lambda i: sum(used[key] * len(grids[key[0]]) for key in points[i].items())
+        )
+        left.remove(rarest)
+        used.update(points[rarest].items())
+        drawn.append(rarest)
+    return [points[i] for i in sorted(drawn)]
 
 
 def configs_of(request: RunRequest, points: list[Point], usual: RunConfig) -> list[list[RunConfig]]:
