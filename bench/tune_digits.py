@@ -6,9 +6,9 @@
 Every method gets 12 trials, or 24 if it has more than two settings: points drawn from its space,
 each learned on the held-out tasks, on a seed that no run is measured on, and the best three of them
 on a second such seed. The best of the three in the mean is chosen. Finished runs in --out are
-read, so an interrupted command can be run again. It writes two files: the presets of the digits,
-and a record with the spaces, every trial, the choices and those among them that are the first or
-last value of their grid.
+read, so an interrupted command can be run again. For each benchmark it writes the presets, and a
+record with the spaces, every trial, the choices and those among them that are the first or last
+value of their grid.
 
 With --without-task the methods share one head on split-digits and are ranked by A_free, the
 accuracy if the task is not given. That changes no preset; docs/your-data.md has the result.
@@ -33,8 +33,6 @@ from mdmt.runs.request import RunRequest
 from mdmt.system.files import write_file, write_json
 
 RESULTS = Path(__file__).parents[1] / "results"
-RECORD = RESULTS / "tuned-digits.json"
-RECORD_WITHOUT_TASK = RESULTS / "tuned-digits-without-task.json"
 BENCHMARKS = ("permuted-digits", "split-digits")
 WITHOUT_TASK = ("joint", "van", "a-gem", "er", "mega", "mdmt-r", "der++", "er-ace")
 TRIALS = (12, 24)  # of a method with one or two settings, and with more
@@ -106,16 +104,20 @@ def at_edge(space: Grids, chosen: dict[str, Any]) -> list[str]:
     ]
 
 
-def presets_text(chosen: dict[str, dict[str, Any]]) -> str:
-    """The chosen settings as JSON, one method a line."""
+def presets_text(presets: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """The presets of the benchmarks as JSON, one method a line."""
     parts = []
-    for benchmark, entries in chosen.items():
-        lines = [
-            f"  {json.dumps(method)}: {json.dumps({**entry['fixed'], **entry['chosen']})}"
-            for method, entry in entries.items()
-        ]
+    for benchmark, settings in presets.items():
+        lines = [f"  {json.dumps(method)}: {json.dumps(own)}" for method, own in settings.items()]
         parts.append(f" {json.dumps(benchmark)}: {{\n" + ",\n".join(lines) + "\n }")
     return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def chosen_in(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The settings chosen for each method."""
+    return {
+        method: {**entry["fixed"], **entry["chosen"]} for method, entry in record["methods"].items()
+    }
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -123,7 +125,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", default="runs/tune", help="folder of the runs")
-    parser.add_argument("--record", type=Path, help="file for all trials")
+    parser.add_argument("--records", type=Path, default=RESULTS, help="folder for all trials")
     parser.add_argument("--presets", type=Path, default=DIGITS, help="file for the choices")
     parser.add_argument("--without-task", action="store_true", help="shared head, by A_free")
     parser.add_argument("--benchmarks", nargs="+", default=list(BENCHMARKS), choices=BENCHMARKS)
@@ -136,7 +138,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if options.without_task:
         options.benchmarks = ["split-digits"]
     options.methods = options.methods or list(WITHOUT_TASK if options.without_task else METHODS)
-    options.record = options.record or (RECORD_WITHOUT_TASK if options.without_task else RECORD)
     return options
 
 
@@ -175,21 +176,21 @@ def tune(benchmark: str, method: str, options: argparse.Namespace) -> dict[str, 
 
 def main(arguments: list[str]) -> None:
     options = parse(arguments)
-    chosen = {
-        benchmark: {method: tune(benchmark, method, options) for method in options.methods}
-        for benchmark in options.benchmarks
-    }
-    content = {
-        "command": shlex.join(["python", "bench/tune_digits.py", *arguments]),
-        "seeds": list(range(SEEDS.start, SEEDS.start + options.seeds)),
-        "tasks": None if options.without_task else TASKS,
-        "subsets": {name: options.subset or SUBSETS.get(name) for name in options.benchmarks},
-        "benchmarks": chosen,
-    }
-    write_json(options.record, content)
-    if not options.without_task:
-        write_file(options.presets, presets_text(chosen).encode())
-    print(options.record)
+    presets = json.loads(options.presets.read_text()) if options.presets.is_file() else {}
+    for benchmark in options.benchmarks:
+        record = {
+            "command": shlex.join(["python", "bench/tune_digits.py", *arguments]),
+            "seeds": list(range(SEEDS.start, SEEDS.start + options.seeds)),
+            "tasks": None if options.without_task else TASKS,
+            "subset": options.subset or SUBSETS.get(benchmark),
+            "methods": {method: tune(benchmark, method, options) for method in options.methods},
+        }
+        name = f"tuned-{benchmark}{'-without-task' * options.without_task}.json"
+        write_json(options.records / name, record)
+        print(options.records / name)
+        if not options.without_task:
+            presets[benchmark] = {**presets.get(benchmark, {}), **chosen_in(record)}
+            write_file(options.presets, presets_text(presets).encode())
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ COLUMNS = (*PUBLISHED, *LIKE)  # of `mdmt list presets`
 
 
 # Written by `python bench/tune_digits.py`, which gives each method 12 trials, or 24 if it has more
-# than two settings; the trials themselves are in results/tuned-digits.json.
+# than two settings; the trials themselves are in results/tuned-*-digits.json.
 DIGITS = Path(__file__).parent / "presets_digits.json"
 
 
