@@ -144,13 +144,13 @@ def choose(
             f"{request.method} on {request.benchmark}: no point finished on every seed:"
             f" {(more or failures)[0]['reason']}"
         )
-    tried = [
-        {"settings": row.settings, by.name: row.metrics[by.name], "seeds": row.seeds}
-        for row in best_first
-    ]
-    failed: list[dict[str, Any]] = [
-        {"settings": point, by.name: None, "seeds": []}
-        for row, point in zip(rows, points, strict=True)
-        if row is None
-    ]
-    return Choice(fixed, space, best_first[0].settings or {}, tried + failed)
+    failed = [point for row, point in zip(rows, points, strict=True) if row is None]
+    tried = [_trial(row.settings or {}, row, by) for row in best_first]
+    tried += [_trial(point, None, by) for point in failed]
+    return Choice(fixed, space, best_first[0].settings or {}, tried)
+
+
+def _trial(settings: Point, row: Row | None, by: Metric) -> dict[str, Any]:
+    if row is None:
+        return {"settings": settings, by.name: None, "seeds": []}
+    return {"settings": settings, by.name: row.metrics[by.name], "seeds": row.seeds}
