@@ -7,8 +7,9 @@ Every method gets 12 trials, or 24 if it has more than two settings: points draw
 each learned on the held-out tasks, on a seed that no run is measured on, and the best three of them
 on a second such seed. The best of the three in the mean is chosen. Finished runs in --out are
 read, so an interrupted command can be run again. For each benchmark it writes the presets, and a
-record with the spaces, every trial, the choices and those among them that are the first or last
-value of their grid.
+record with the spaces, every trial, the choices and those among them that are the smallest or
+largest value that was tried. Trials of an earlier search on the same tasks and seeds stay in the
+record and count too; every method had twelve.
 
 With --without-task the methods share one head on split-digits and are ranked by A_free, the
 accuracy if the task is not given. That changes no preset; docs/your-data.md has the result.
@@ -20,6 +21,7 @@ import argparse
 import json
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from mdmt.methods import METHODS
 from mdmt.methods.base import Rehearsal
 from mdmt.metrics import A_FREE, A_T
 from mdmt.runs.request import RunRequest
-from mdmt.system.files import write_file, write_json
+from mdmt.system.files import read_json, write_file, write_json
 
 RESULTS = Path(__file__).parents[1] / "results"
 BENCHMARKS = ("permuted-digits", "split-digits")
@@ -91,7 +93,7 @@ def trials_of(space: Grids) -> int:
     return TRIALS[len(space) > 2]
 
 
-def at_edge(space: Grids, chosen: dict[str, Any]) -> list[str]:
+def at_edge(space: Mapping[str, Sequence[Any]], chosen: dict[str, Any]) -> list[str]:
     """The settings whose chosen value is the smallest or largest of its grid.
 
     >>> at_edge({"lr": (1, 2, 3), "scale": (4, 5, 6)}, {"lr": 2, "scale": 6})
@@ -102,6 +104,17 @@ def at_edge(space: Grids, chosen: dict[str, Any]) -> list[str]:
         for key, value in chosen.items()
         if key != "reading" and value in (space[key][0], space[key][-1])
     ]
+
+
+def with_earlier(entry: dict[str, Any], earlier: list[dict[str, Any]]) -> dict[str, Any]:
+    """Choose among the trials of an earlier search as well."""
+    trials = [*entry["tried"], *earlier]
+    seeds = max(len(trial["seeds"]) for trial in trials)
+    finished = [trial for trial in trials if len(trial["seeds"]) == seeds]
+    name = next(key for key in trials[0] if key in (A_T.name, A_FREE.name))
+    chosen = max(finished, key=lambda trial: trial[name]["mean"])["settings"]
+    values = {key: sorted({trial["settings"][key] for trial in trials}) for key in chosen}
+    return {**entry, "chosen": chosen, "at_edge": at_edge(values, chosen)}
 
 
 def presets_text(presets: dict[str, dict[str, dict[str, Any]]]) -> str:
@@ -169,25 +182,31 @@ def tune(benchmark: str, method: str, options: argparse.Namespace) -> dict[str, 
         workers=options.workers or "auto",
         by=A_FREE if options.without_task else A_T,
     )
-    edges = at_edge(space, choice.chosen)
-    print(f"  {choice.chosen}, at an edge: {edges}", file=sys.stderr, flush=True)
-    return {**choice.to_json(), "at_edge": edges}
+    print(f"  {choice.chosen}", file=sys.stderr, flush=True)
+    return choice.to_json()
 
 
 def main(arguments: list[str]) -> None:
     options = parse(arguments)
     presets = json.loads(options.presets.read_text()) if options.presets.is_file() else {}
     for benchmark in options.benchmarks:
+        name = f"tuned-{benchmark}{'-without-task' * options.without_task}.json"
+        place = options.records / name
+        earlier = read_json(place).get("earlier", {}) if place.is_file() else {}
+        methods = {method: tune(benchmark, method, options) for method in options.methods}
         record = {
             "command": shlex.join(["python", "bench/tune_digits.py", *arguments]),
             "seeds": list(range(SEEDS.start, SEEDS.start + options.seeds)),
             "tasks": None if options.without_task else TASKS,
             "subset": options.subset or SUBSETS.get(benchmark),
-            "methods": {method: tune(benchmark, method, options) for method in options.methods},
+            "methods": {
+                method: with_earlier(entry, earlier.get(method, []))
+                for method, entry in methods.items()
+            },
+            "earlier": earlier,
         }
-        name = f"tuned-{benchmark}{'-without-task' * options.without_task}.json"
-        write_json(options.records / name, record)
-        print(options.records / name)
+        write_json(place, record)
+        print(place)
         if not options.without_task:
             presets[benchmark] = {**presets.get(benchmark, {}), **chosen_in(record)}
             write_file(options.presets, presets_text(presets).encode())

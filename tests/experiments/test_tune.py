@@ -399,16 +399,17 @@ def test_the_presets_of_the_digits_are_the_best_of_their_trials(benchmark):
     assert record["seeds"] == list(script.SEEDS)
     assert list(record["methods"]) == list(METHODS)
     for method, entry in record["methods"].items():
-        finished = [trial for trial in entry["tried"] if trial["seeds"] == record["seeds"]]
-        if (
-            method == "mer" and benchmark == "split-digits"
-        ):  # with beta = 1 it would be plain replay
-            finished = [trial for trial in finished if trial["settings"]["beta"] < 1]
+        trials = entry["tried"] + record["earlier"].get(method, [])
+        finished = [trial for trial in trials if trial["seeds"] == record["seeds"]]
         best = max(finished, key=lambda trial: trial["A_T"]["mean"])
         config = config_for(benchmark, method)
         for key, value in best["settings"].items():
             assert getattr(config, key, config.arguments.get(key)) == value
-        assert entry["at_edge"] == script.at_edge(entry["space"], best["settings"])
+        again = script.with_earlier(entry, record["earlier"].get(method, []))
+        assert (entry["chosen"], entry["at_edge"]) == (again["chosen"], again["at_edge"])
+    if benchmark == "split-digits":
+        betas = [trial["settings"]["beta"] for trial in record["methods"]["mer"]["tried"]]
+        assert max(betas) < 1  # with 1 it would be plain replay
 
 
 def test_the_presets_are_those_of_the_records():
@@ -436,6 +437,19 @@ def test_methods_with_as_many_settings_have_as_many_trials_and_all_rehearse_alik
     assert len(set(replay.values())) == 1
     assert max(spaces["mer"]["beta"]) < 1  # 1 would be plain replay
     assert not set(script.SEEDS) & set(range(1234, 1334))
+
+
+def test_trials_of_an_earlier_search_count_too():
+    def trial(lr, accuracy, seeds):
+        return {"settings": {"lr": lr}, "A_T": {"mean": accuracy}, "seeds": seeds}
+
+    script = load_script()
+    entry = {"tried": [trial(0.2, 0.8, [1, 2]), trial(0.4, 0.95, [1])], "chosen": {"lr": 0.2}}
+    alone = script.with_earlier(entry, [])
+    assert (alone["chosen"], alone["at_edge"]) == ({"lr": 0.2}, ["lr"])
+    both = script.with_earlier(entry, [trial(0.3, 0.9, [1, 2]), trial(0.1, 0.7, [1, 2])])
+    assert (both["chosen"], both["at_edge"]) == ({"lr": 0.3}, [])
+    assert both["tried"] == entry["tried"]
 
 
 def test_a_space_of_fewer_points_than_trials_is_refused():
