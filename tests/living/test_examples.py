@@ -1,0 +1,30 @@
+"""The programs in examples/ run, and are short."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def printed_by(name, folder, monkeypatch, capsys):
+    program = EXAMPLES / name
+    assert len(program.read_text().splitlines()) < 40
+    monkeypatch.setattr(sys, "argv", [name, str(folder)])
+    runpy.run_path(str(program), run_name="__main__")
+    return capsys.readouterr().out
+
+
+def test_months_of_deliveries(tmp_path, monkeypatch, capsys):
+    out = printed_by("months_of_deliveries.py", tmp_path / "model", monkeypatch, capsys)
+    assert "june: version 6" in out
+    assert float(re.search(r"competing: ([\d.]+)", out)[1]) > 0.75
+
+
+def test_unlearn_a_class(tmp_path, monkeypatch, capsys):
+    out = printed_by("unlearn_a_class.py", tmp_path / "model", monkeypatch, capsys)
+    before, after = re.findall(r"(\d+) threes in the folder", out)
+    assert int(before) > 100
+    assert int(after) == 0
+    assert "after: classes [0, 1, 2, 4]" in out
