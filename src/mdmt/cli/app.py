@@ -15,6 +15,7 @@ from mdmt.cli.export import export
 from mdmt.cli.options import command
 from mdmt.cli.process import exit_code
 from mdmt.cli.run import run
+from mdmt.cli.serve import serve
 from mdmt.cli.tune import tune
 from mdmt.errors import Mistake
 
@@ -63,6 +64,7 @@ app.command()(runs.rerun)
 app.command()(report.report)
 app.command()(report.watch)
 app.command()(doctor.doctor)
+app.command()(serve)
 app.command()(export)
 
 app.add_typer(reproduce.app, name="reproduce")

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,10 +112,11 @@ def load_images(
     return Images(flat.view(-1, 3, size, size), enlarged, broken, (note,) if damaged else ())
 
 
-def decode(path: Path, size: int) -> Picture:
-    """Decode one image, turned upright as its EXIF orientation says."""
+def decode(source: Path | IO[bytes], size: int, name: str | None = None) -> Picture:
+    """Decode one image, turned upright as its EXIF orientation says; messages call it `name`."""
+    path = name or source
     try:
-        with Image.open(path) as opened:
+        with Image.open(source) as opened:
             enlarged = opened.width < size and opened.height < size
             if opened.mode in ("F", "I"):
                 raise Mistake(

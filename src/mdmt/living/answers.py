@@ -81,14 +81,23 @@ class Answers:
         self, x: Any, task: str | None = None, *, top: int = 1, reject: float = 0.0
     ) -> list[Answer]:
         """The most probable classes of each input; below `reject` the answer is unknown."""
-        labels = [label for _, label in self.predictor.classes(task)]
-        shares = self.predictor.predict_proba(x, task)
-        order = np.argsort(-shares, axis=1, kind="stable")[:, :top]
+        with self.model.evaluating():
+            scores = self.model.scores(self.predictor.features(x))
+        return self.from_scores(scores, task, top=top, reject=reject)
+
+    def from_scores(
+        self, scores: Tensor, task: str | None = None, *, top: int = 1, reject: float = 0.0
+    ) -> list[Answer]:
+        """The same from the scores of all rows of the head."""
+        chosen = columns(self.model.heads, task)
+        rows = torch.tensor([column.row for column in chosen])
+        shares = (self.predictor.scale * scores[:, rows]).softmax(1)
+        best = shares.topk(min(top, len(chosen)), dim=1)
         found = []
-        for row, places in zip(shares, order, strict=True):
-            best = [(labels[place], float(row[place])) for place in places]
-            label, probability = best[0]
-            found.append(Answer(label if probability >= reject else None, probability, best))
+        for values, places in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+            pairs = [(chosen[i].label, share) for i, share in zip(places, values, strict=True)]
+            label, probability = pairs[0]
+            found.append(Answer(label if probability >= reject else None, probability, pairs))
         return found
 
     def scores(self, held_back: HeldBack) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ def read_files(
     for path in map(Path, paths):
         shown = printable(str(path))
         if path.suffix.lower() in READERS:
-            inputs = _as_model(shown, READERS[path.suffix.lower()](path), shape, kind)
+            inputs = as_model(shown, READERS[path.suffix.lower()](path), shape, kind)
             names += [f"{shown}[{row}]" for row in range(len(inputs))]
         else:
             inputs = _image(path, shape, kind)
@@ -34,27 +34,32 @@ def read_files(
 
 
 def _image(path: Path, shape: tuple[int, ...], kind: str) -> Tensor:
+    """An image file as the model reads it."""
+    shown = printable(str(path))
+    if path.is_dir():
+        raise Mistake(f"{shown} is a folder: name the files in it")
+    return as_image(shown, path, shape, kind)
+
+
+def as_image(shown: str, source: Path | IO[bytes], shape: tuple[int, ...], kind: str) -> Tensor:
     """An image as the model reads it: of its size, in colour or grey."""
     from PIL import Image
 
     from mdmt.data.images import decode
 
-    shown = printable(str(path))
-    if path.is_dir():
-        raise Mistake(f"{shown} is a folder: name the files in it")
     square = len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2]
     if not square or kind != "torch.uint8":
         raise Mistake(
             f"{shown}: the model does not read images but inputs of shape {shape} and type"
             f" {kind.removeprefix('torch.')}: give an .npy, .npz or .csv file"
         )
-    pixels = decode(path, shape[1]).pixels
+    pixels = decode(source, shape[1], name=shown).pixels
     if shape[0] == 1:
         pixels = np.asarray(Image.fromarray(pixels.transpose(1, 2, 0)).convert("L"))[None]
     return torch.from_numpy(pixels.copy())[None]
 
 
-def _as_model(shown: str, x: Any, shape: tuple[int, ...], kind: str) -> Tensor:
+def as_model(shown: str, x: Any, shape: tuple[int, ...], kind: str) -> Tensor:
     """Inputs of the model's shape and type; one input alone is a batch of one."""
     inputs = read_inputs(shown, x)
     assert isinstance(inputs, Tensor)

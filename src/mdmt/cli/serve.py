@@ -1,0 +1,42 @@
+"""`mdmt serve`: answer over HTTP, and learn if it is allowed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mdmt.errors import Mistake
+
+
+def serve(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of the model.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8000,
+    host: Annotated[
+        str, typer.Option(help="Address; another than this machine's own needs $MDMT_TOKEN.")
+    ] = "127.0.0.1",
+    learn: Annotated[
+        bool, typer.Option("--learn", help="Also learn, roll back and forget; needs $MDMT_TOKEN.")
+    ] = False,
+    backbone: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Your own network, if the model has one: module:name."),
+    ] = None,
+) -> None:
+    """Serve a model: POST /predict, GET /info, /versions, /metrics; a page at /; /docs."""
+    try:
+        from mdmt.living import serving
+    except ImportError as error:
+        raise Mistake(f"mdmt serve needs {error.name}: pip install 'mdmt[serve]'") from None
+    from mdmt.cli.model import open_model
+    from mdmt.cli.progress import tell
+
+    more = [] if backbone is None else ["--backbone", backbone]
+    state = serving.Serving(open_model(model, backbone), learn=learn, more=more)
+    serving.serve(
+        state,
+        host=host,
+        port=port,
+        token=serving.token_from_environment(),
+        ready=lambda address: tell(f"serving {model} at {address} (Ctrl-C ends it)"),
+    )

@@ -1,0 +1,225 @@
+"""The server: answers, limits, tokens, jobs that survive a crash, versions taken up while asked."""
+
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import mdmt
+from mdmt.errors import Mistake
+from support.deliveries import delivery
+from support.processes import soon
+
+pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
+testclient = pytest.importorskip("fastapi.testclient", reason="httpx is not installed")
+
+from mdmt.living.serving import Limits, Serving, make_app  # noqa: E402
+
+TOKEN = "a secret"
+AUTH = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def vectors(folder, classes=("owl", "kite")):
+    model = mdmt.LivingModel(folder)
+    model.learn(delivery(classes), name="january")
+    return model
+
+
+def pictures(classes, count=6, seed=0):
+    """Small images of one colour a class, with noise."""
+    random = np.random.default_rng(seed)
+    x, y = [], []
+    for c in classes:
+        colour = np.random.default_rng(sum(map(ord, c))).integers(40, 215, 3)[:, None, None]
+        noise = random.integers(-30, 30, (count, 3, 8, 8))
+        x.append(np.clip(colour + noise, 0, 255).astype(np.uint8))
+        y += [c] * count
+    return np.concatenate(x), y
+
+
+def png(array):
+    content = io.BytesIO()
+    Image.fromarray(array.transpose(1, 2, 0)).save(content, "PNG")
+    return content.getvalue()
+
+
+@pytest.fixture
+def client(tmp_path):
+    """A function that opens the app of a model."""
+    opened = []
+
+    def open_(model, *, token=None, **more):
+        app = make_app(Serving(model, **more), token=token)
+        made = testclient.TestClient(app)
+        made.__enter__()
+        opened.append(made)
+        return made
+
+    yield open_
+    for made in opened:
+        made.__exit__(None, None, None)
+
+
+def test_answers_are_those_of_the_model(client, tmp_path):
+    model = vectors(tmp_path / "m")
+    asked = client(model)
+    x, _ = delivery(["owl", "kite"], seed=9)
+    answer = asked.post("/predict", json={"inputs": x.tolist(), "top": 2}).json()
+    assert answer["version"] == 1
+    assert [one["label"] for one in answer["predictions"]] == model.predict(x)
+    shares = model.predict_proba(x)
+    given = [dict(map(tuple, one["top"])) for one in answer["predictions"]]
+    assert np.allclose([[one[c] for c in model.classes] for one in given], shares, atol=1e-6)
+    unknown = asked.post("/predict", json={"inputs": x[:1].tolist(), "reject": 1.0}).json()
+    assert unknown["predictions"][0]["label"] in (None, "owl")
+
+
+def test_images_are_decoded_as_the_model_reads_them(client, tmp_path):
+    model = mdmt.LivingModel(tmp_path / "m")
+    x, y = pictures(["red", "blue"], 20)
+    model.learn((x, y), name="colours", epochs=3)
+    asked = client(model)
+    files = [("files", ("a.png", png(x[0]))), ("files", ("b.png", png(x[-1])))]
+    found = asked.post("/predict/images", files=files).json()["predictions"]
+    assert [one["label"] for one in found] == model.predict(x[[0, -1]])
+    answer = asked.post("/predict/images", files=[("files", ("a.txt", b"no image"))])
+    assert answer.status_code == 422
+    assert "not an image" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"inputs": [[1.0, 2.0]]}, "shape"),
+        ({"inputs": [["a"] * 12]}, "not numbers"),
+        ({"inputs": [[1.0] * 12, [1.0]]}, "not numbers"),
+        ({"inputs": [[1.0] * 12], "task": "nowhere"}, "nowhere"),
+        ({"inputs": []}, None),
+        ({"inputs": [[1.0] * 12], "top": 0}, None),
+        ({}, None),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(client, tmp_path, body, words):
+    answer = client(vectors(tmp_path / "m")).post("/predict", json=body)
+    assert answer.status_code == 422
+    assert words is None or words in answer.json()["detail"]
+
+
+def test_large_requests_and_other_hosts_are_refused(client, tmp_path):
+    asked = client(vectors(tmp_path / "m"), limits=Limits(bytes=2000))
+    assert asked.post("/predict", content=b"x" * 3000).status_code == 413
+
+    def endless():
+        for _ in range(10):
+            yield b" " * 500
+
+    assert asked.post("/predict", content=endless()).status_code in (400, 413)
+    assert asked.get("/health", headers={"Host": "evil.example"}).status_code == 403
+
+
+def test_facts_and_counters(client, tmp_path):
+    asked = client(vectors(tmp_path / "m"))
+    assert asked.get("/health").json() == {"status": "ok", "version": 1}
+    assert sorted(asked.get("/classes").json()) == ["kite", "owl"]
+    assert asked.get("/versions").json()[0]["change"] == "learned january"
+    assert asked.get("/info").json()["learns"] is False
+    asked.post("/predict", json={"inputs": [[0.0] * 12]})
+    assert 'mdmt_requests_total{path="/predict",status="200"} 1.0' in asked.get("/metrics").text
+    assert "/predict" in asked.get("/openapi.json").json()["paths"]
+    assert "Drop images" in asked.get("/").text
+    assert asked.post("/learn", json={}).status_code == 404
+
+
+def test_changes_need_a_token(tmp_path, client):
+    model = vectors(tmp_path / "m")
+    with pytest.raises(Mistake, match="token"):
+        make_app(Serving(model, learn=True))
+    with pytest.raises(Mistake, match="token"):
+        make_app(Serving(model), host="0.0.0.0")
+    asked = client(model, token=TOKEN, learn=True)
+    x, y = delivery(["robin"])
+    body = {"name": "february", "inputs": x.tolist(), "labels": y}
+    assert asked.post("/learn", json=body).status_code == 401
+    wrong = {"Authorization": "Bearer no"}
+    assert asked.post("/learn", json=body, headers=wrong).status_code == 401
+    assert asked.get("/jobs/1", headers=AUTH).status_code == 404
+
+
+def test_learning_rolling_back_and_forgetting_while_answering(tmp_path, client):
+    asked = client(vectors(tmp_path / "m"), token=TOKEN, learn=True)
+    x, y = delivery(["robin"])
+
+    def finished(answer):
+        assert answer.status_code == 202
+        number = answer.json()["job"]
+        over = soon(
+            lambda: (
+                (job := asked.get(f"/jobs/{number}", headers=AUTH).json())["state"]
+                in ("done", "failed")
+                and job
+            ),
+            180,
+        )
+        assert over["state"] == "done", over
+        return over
+
+    body = {"name": "february", "inputs": x.tolist(), "labels": y}
+    job = finished(asked.post("/learn", json=body, headers=AUTH))
+    assert job["result"]["version"] == 2
+    assert soon(lambda: asked.get("/health").json()["version"] == 2)
+    assert asked.post("/predict", json={"inputs": x[:1].tolist()}).json()["version"] == 2
+    finished(asked.post("/rollback", json={"version": 1}, headers=AUTH))
+    assert soon(lambda: asked.get("/health").json()["version"] == 1)
+    finished(asked.post("/rollback", json={"version": 2}, headers=AUTH))
+    finished(asked.post("/forget", json={"classes": ["robin"]}, headers=AUTH))
+    assert soon(lambda: sorted(asked.get("/classes").json()) == ["kite", "owl"])
+    assert not list((tmp_path / "m" / "jobs").rglob("*.npz"))
+
+
+def port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.mark.long
+def test_an_acknowledged_job_survives_a_kill(tmp_path):
+    import httpx
+
+    vectors(tmp_path / "m")
+    number = port()
+    command = [sys.executable, "-m", "mdmt", "serve", str(tmp_path / "m"), "--port", str(number)]
+    environment = {**os.environ, "MDMT_TOKEN": TOKEN}
+    address = f"http://127.0.0.1:{number}"
+
+    def start():
+        process = subprocess.Popen([*command, "--learn"], env=environment)
+
+        def up():
+            try:
+                return httpx.get(f"{address}/health").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        assert soon(up)
+        return process
+
+    x, y = delivery(["robin"])
+    body = {"name": "february", "inputs": x.tolist(), "labels": y}
+    process = start()
+    assert httpx.post(f"{address}/learn", json=body, headers=AUTH).status_code == 202
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process = start()
+    try:
+        assert soon(lambda: httpx.get(f"{address}/health").json()["version"] == 2, 180)
+        assert httpx.get(f"{address}/jobs/1", headers=AUTH).json()["state"] in ("running", "done")
+    finally:
+        process.terminate()
+        process.wait()
