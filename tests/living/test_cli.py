@@ -207,6 +207,20 @@ def test_classes_that_are_numbers_are_found_by_their_text(tmp_path, capsys):
     assert mdmt.LivingModel("digits").classes == [7]
 
 
+def test_the_text_of_a_table_is_a_number_if_the_model_knows_that_number(tmp_path, capsys):
+    x, y = delivery([3, 7])
+    np.savez(tmp_path / "digits.npz", x=x, y=np.array(y))
+    assert run("learn", "digits", "digits.npz", "--quiet") == 0
+    x, y = delivery([3, 8], seed=1)
+    rows = [["digit", *range(12)], *([c, *row] for c, row in zip(y, x.tolist(), strict=True))]
+    (tmp_path / "more.csv").write_text("\n".join(",".join(map(str, row)) for row in rows))
+    assert run("learn", "digits", "more.csv", "--label", "digit", "--quiet") == 0
+    assert mdmt.LivingModel("digits").classes == [3, 7, "8"]
+    capsys.readouterr()
+    out = out_of(capsys, "evaluate", "digits", "more.csv", "--label", "digit")
+    assert "version 2 on more.csv: accuracy 100.0 %" in out
+
+
 def test_forget_says_what_is_gone_and_what_may_be_left(birds, capsys):
     out = out_of(capsys, "forget", "birds", "--class", "robin", "--yes")
     assert "removed: 30 examples; classes: robin" in out

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,15 @@ class Delivery:
         """The number of examples of each class."""
         numbers = Counter(self.task.train.labels.tolist())
         return {c: numbers[i] for i, c in enumerate(self.task.classes)}
+
+
+def with_known_labels(delivery: Delivery, known: Iterable[Hashable]) -> Delivery:
+    """The delivery with the model's own labels: 3 for the text 3 of a table or a folder."""
+    by_text = {str(c): c for c in known}
+    classes = tuple(by_text.get(str(c), c) for c in delivery.task.classes)
+    task = copy.copy(delivery.task)
+    task.classes = classes
+    return Delivery(task, _sha256(task)) if classes != delivery.task.classes else delivery
 
 
 def read_delivery(

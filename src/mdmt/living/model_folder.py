@@ -26,7 +26,7 @@ from mdmt.learner import Learner
 from mdmt.learning.progress import image_bar
 from mdmt.living.about import about
 from mdmt.living.answers import Answer, Answers
-from mdmt.living.deliveries import Delivery, read_delivery
+from mdmt.living.deliveries import Delivery, read_delivery, with_known_labels
 from mdmt.living.lessons import Lesson, Teacher
 from mdmt.living.plan import Plan
 from mdmt.living.saved import describe, read_held_back, read_learner
@@ -141,13 +141,15 @@ class LivingModel:
     ) -> Delivery:
         """Read a delivery as the model reads its inputs; `size` is that of a new model's images."""
         with image_bar(shown=progress) as show:
-            return read_delivery(
+            delivery = read_delivery(
                 data,
                 name,
                 label=label,
                 image_size=self.image_size if self.exists else size,
                 progress=show,
             )
+        tasks = self.versions_.read(lambda saved: saved.rest["tasks"]) if self.exists else []
+        return with_known_labels(delivery, (c for task in tasks for c in task["classes"]))
 
     @property
     def image_size(self) -> int | None:
