@@ -584,7 +584,7 @@ def test_bold_is_the_best_and_what_is_not_shown_to_be_worse(out):
     }
     assert strong == {"A_T": ["mdmt-r", "mega"], "F_T": ["er"]}
     (block,) = tables.blocks(rows)
-    assert block.below[0].startswith("bold: the best, and rows of several seeds that no 95 %")
+    assert block.below[0].startswith("bold: the best, and all that no 95 % interval over")
     assert block.below[1] == sentence(*rows)
     assert r"mdmt-r & $\mathbf{80.00 \pm 8.16}$ & $0.800 \pm 0.082$ &" in as_latex([block])
     assert "| `mdmt-r` | **80.00 ± 8.16** | 0.800 ± 0.082 |" in as_markdown([block])
@@ -881,10 +881,10 @@ def test_what_only_reads_runs_loads_no_torch(tmp_path):
     commands = [
         ["report", str(runs), "--out", str(page_), "--figures", str(tmp_path / "figures")],
         ["runs", "list", str(runs)],
-        ["runs", "show", "mdmt-r/8360", "--out", str(runs)],
-        ["runs", "show", "/er/", "--out", str(runs)],
-        ["runs", "show", "/er/", "--out", str(runs), "--csv"],
-        ["runs", "remove", "/er/", "--out", str(runs), "--yes"],
+        ["runs", "show", "mdmt-r/83607f013602", "--out", str(runs)],
+        ["runs", "show", "er", "--out", str(runs)],
+        ["runs", "show", "er", "--out", str(runs), "--csv"],
+        ["runs", "remove", "er", "--out", str(runs), "--yes"],
     ]
     script = (
         "import sys; from mdmt.cli.app import main; codes = [main(c) for c in eval(sys.argv[1])]; "

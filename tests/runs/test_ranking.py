@@ -87,6 +87,24 @@ def test_each_pair_is_compared_on_the_seeds_that_both_have():
     assert ranked.left_out == []
 
 
+def test_a_single_seed_in_common_makes_nothing_bold_but_the_best():
+    """Whichever of the two rows has no other seed."""
+    rows = [
+        row("van", {1: 0.8208, 2: 0.7532, 3: 0.8116}),
+        row("ewc", {1: 0.8578, 2: 0.8486, 3: 0.8691}),
+        row("a-gem", {1: 0.8696, 2: 0.8774, 3: 0.8789}),
+        row("er", {1: 0.9084}),
+        row("mega", {1: 0.8992}),
+    ]
+    ranked = ranking(rows, A_T)
+    assert labels(ranked.leaders) == ["er"]
+    assert labels(ranked.unsure) == ["mega", "a-gem", "ewc"]
+    assert labels(ranking([rows[0], rows[2], rows[4]], A_T).leaders) == ["mega"]
+    three = [row("er", {1: 0.9084, 2: 0.9072, 3: 0.9099}), *rows[:3], rows[4]]
+    assert labels(ranking(three, A_T).leaders) == ["er"]
+    assert labels(ranking(three, A_T).unsure) == ["mega"]
+
+
 def test_one_seed_of_another_row_takes_no_bold_away():
     rows = [
         row("a", {1: 0.80, 2: 0.70, 3: 0.63}),

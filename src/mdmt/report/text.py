@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NOTE_MARK = "†"
 MARKS = "*" + NOTE_MARK  # may follow a number
-BOLD = "bold: the best, and rows of several seeds that no 95 % interval shows to be worse"
+BOLD = "bold: the best, and all that no 95 % interval over several seeds shows to be worse"
 INTERVALS = (
     "brackets: 95 % interval of a difference paired by seed, where the variance of each row is"
     " shrunk towards what is typical of all rows"

@@ -99,7 +99,9 @@ def _cost(row: Row) -> str:
 def _not_compared(ranked: Ranking) -> str:
     """Name the rows that the sentence above says nothing about."""
     sentences = {
-        "One seed is too few to tell": ranked.unsure,
+        "A single seed in common is too few to tell": [
+            row for row in ranked.unsure if row is not ranked.rows[1]
+        ],
         "Not compared, for want of a seed in common": ranked.left_out,
     }
     return "".join(f" {reason}: {_named(rows)}." for reason, rows in sentences.items() if rows)

@@ -46,19 +46,28 @@ class Ranking:
 
     @property
     def leaders(self) -> list[Row]:
-        """The best row, and the rows of several seeds that none is shown to be better than.
+        """The best row, and those that several seeds in common do not show to be worse.
 
         Empty if there is nothing to compare.
         """
-        if len(self.rows) < 2:
-            return []
-        best, *others = self.rows
-        return [best, *(row for row in others if len(row.seeds) > 1 and not self._is_beaten(row))]
+        return [self.rows[0], *self._unbeaten(several=True)] if len(self.rows) > 1 else []
 
     @property
     def unsure(self) -> list[Row]:
-        """The rows, except the best, whose single seed is too little to show them to be worse."""
-        return [row for row in self.rows[1:] if len(row.seeds) == 1 and not self._is_beaten(row)]
+        """The rows that share one seed with the best, too little to show them to be worse."""
+        return self._unbeaten(several=False)
+
+    def _unbeaten(self, *, several: bool) -> list[Row]:
+        """The rows after the best that no row is shown to be better than.
+
+        They share `several` seeds with the best, or one.
+        """
+        unbeaten = []
+        for row in self.rows[1:]:
+            gap = self.lead(row, self.rows[0])
+            if gap is not None and (len(gap["runs"]) > 1) == several and not self._is_beaten(row):
+                unbeaten.append(row)
+        return unbeaten
 
     def _is_beaten(self, row: Row) -> bool:
         return any(self.is_worse(row, other) for other in self.rows)
