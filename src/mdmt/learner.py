@@ -642,12 +642,25 @@ class Learner:
                 f"task {self.task_name!r} was interrupted at step {self.step_in_task}: learn it to"
                 f" its end before {task.name!r}"
             )
-        elif self.is_halfway:
+        else:
+            self._check_same_size(task)
+        if self.is_halfway:
             self._warn_of_half_step()
         known = self.recorder.eval_tasks if self.is_more_data else {}
         self.recorder.add_eval_tasks(tested)
         self.recorder.add_eval_tasks(part for part in task.parts if part.name not in known)
         self._warn_of_unknown_tests()
+
+    def _check_same_size(self, task: Task) -> None:
+        """Refuse to go on with an interrupted task whose number of examples is another one now."""
+        for part in () if self.is_more_data else task.parts:
+            begun = self.record.tasks[self.heads.number(part.name)]["train"]
+            if begun is not None and begun != len(part.train):
+                raise Mistake(
+                    f"task {part.name!r} was interrupted at step {self.step_in_task} with"
+                    f" {count('training example', begun)}, and now has {len(part.train)}: go on"
+                    " with the same data"
+                )
 
     def _warn_of_unknown_tests(self) -> None:
         names = self.recorder.unknown_tests

@@ -280,3 +280,13 @@ def test_a_ctrl_c_is_not_lost_if_learning_fails_with_an_error():
 
     with pytest.raises(KeyboardInterrupt):
         learner_for("van").learn(STREAM[0], on_step=on_step)
+
+
+def test_an_interrupted_task_goes_on_with_its_own_data_only(monkeypatch):
+    learner = two_learners()[0]
+    hang(learner, 1, monkeypatch)
+    other = mdmt.Task(STREAM[1].name, *TINY, classes=STREAM[1].classes)
+    assert "with 30 training examples, and now has 2: go on with the same" in mistake(
+        learner.learn, other
+    )
+    learner.learn(STREAM[1])
