@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import sys
 import unicodedata
 
@@ -235,6 +236,32 @@ def test_a_rebuilt_network_is_new(birds, capsys):
     assert "the network is new" in out
     assert "may still hold traces" not in out
     assert [version.number for version in mdmt.LivingModel("birds").versions] == [3]
+
+
+def test_a_rebuilt_network_may_start_from_weights_of_a_file(birds, capsys):
+    shutil.copytree("birds", "again")
+    network = mdmt.LivingModel("birds").learner().backbone
+    network.draw(torch.Generator().manual_seed(7))
+    first = network.state_dict()
+    torch.save(first, "first.pt")
+    forget = ["--class", "robin", "--rebuild", "--yes", "--quiet"]
+    before = content(birds)
+    assert "nowhere.pt is missing" in refused(
+        capsys, "forget", "birds", *forget, "--weights", "nowhere.pt"
+    )
+    assert "--rebuild" in refused(
+        capsys, "forget", "birds", "--class", "robin", "--yes", "--weights", "first.pt"
+    )
+    assert content(birds) == before
+    assert run("forget", "birds", *forget, "--weights", "first.pt") == 0
+    assert run("forget", "again", *forget) == 0
+    warm, cold = (
+        sum(float((value - first[key]).norm()) for key, value in weights.items())
+        for weights in (
+            mdmt.LivingModel(name).learner().backbone.state_dict() for name in ("birds", "again")
+        )
+    )
+    assert warm < cold / 2
 
 
 @pytest.mark.parametrize(

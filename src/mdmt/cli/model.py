@@ -94,6 +94,9 @@ ImageSize = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="A new model reads images as N x N pixels.")
 ]
 Seed = Annotated[int | None, typer.Option(min=0, metavar="N", help="Seed of a new model.")]
+RebuildWeights = Annotated[
+    str | None, typer.Option("--weights", metavar="FILE", help="First weights for --rebuild.")
+]
 Discard = Annotated[
     bool, typer.Option("--discard", help="Give up a delivery that was interrupted.")
 ]
@@ -375,12 +378,15 @@ def forget(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Learn what is left with a network of first weights.")
     ] = False,
+    weights: RebuildWeights = None,
     backbone: Network = None,
     yes: Yes = False,
     quiet: Quiet = False,
 ) -> None:
     """Remove classes or examples from a model. And every version that holds them."""
     opened = open_model(model, backbone)
+    if weights is not None:
+        _start_from(opened, _weights(weights, backbone), rebuild)
     wanted: dict[str, list[Any]] = {
         "classes": _known_labels(opened, classes or []),
         "deliveries": _known_deliveries(opened, tasks or []),
@@ -392,6 +398,24 @@ def forget(
     if _agreed(question, yes):
         removal = opened.forget(**wanted, rebuild=rebuild, progress=rebuild and not quiet)
         _print_removal(removal)
+
+
+def _start_from(model: LivingModel, weights: str | None, rebuild: bool) -> None:
+    """Give the model a network with first weights from a file, to rebuild it from."""
+    import mdmt.backbones as backbones
+    from mdmt.network.first_weights import load_first_weights
+
+    if not rebuild:
+        raise Mistake("--weights is for the network that --rebuild makes")
+    spec = model.versions_.read(lambda saved: saved.rest["backbone"])
+
+    def network() -> backbones.Backbone:
+        made = backbones.make(spec)
+        load_first_weights(made, str(weights), SEED)
+        return made
+
+    network()  # a mistake in the file should come before the question
+    model.backbone = network
 
 
 def _wanted_text(wanted: dict[str, list[Any]]) -> str:
