@@ -23,7 +23,7 @@ def serve(
         typer.Option(metavar="NAME", help="Your own network, if the model has one: module:name."),
     ] = None,
 ) -> None:
-    """Serve a model: POST /predict, GET /info, /versions, /metrics; a page at /; /docs."""
+    """Serve a model over HTTP. POST /predict; GET /info, /versions, /metrics, /docs, and a page."""
     try:
         from mdmt.living import serving
     except ImportError as error:
