@@ -2,16 +2,19 @@
 
 import re
 import runpy
+import socket
 import sys
 from pathlib import Path
+
+import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def printed_by(name, folder, monkeypatch, capsys):
+def printed_by(name, folder, monkeypatch, capsys, *more):
     program = EXAMPLES / name
     assert len(program.read_text().splitlines()) < 40
-    monkeypatch.setattr(sys, "argv", [name, str(folder)])
+    monkeypatch.setattr(sys, "argv", [name, str(folder), *more])
     runpy.run_path(str(program), run_name="__main__")
     return capsys.readouterr().out
 
@@ -28,3 +31,14 @@ def test_unlearn_a_class(tmp_path, monkeypatch, capsys):
     assert int(before) > 100
     assert int(after) == 0
     assert "after: classes [0, 1, 2, 4]" in out
+
+
+def test_server_that_learns(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = str(one.getsockname()[1])
+    out = printed_by("server_that_learns.py", tmp_path / "model", monkeypatch, capsys, port)
+    before, after = (re.search(rf"{word}: (.*)", out)[1] for word in ("before", "after"))
+    assert "7" not in before
+    assert "7" in after
