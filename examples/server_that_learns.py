@@ -1,6 +1,6 @@
 """A server answers, is taught a new class over HTTP, and then knows it.
 
-python examples/server_that_learns.py [FOLDER OF THE MODEL]
+python examples/server_that_learns.py [FOLDER PORT]
 """
 
 import os
@@ -15,8 +15,7 @@ import mdmt
 from mdmt.benchmarks.digits import digits
 
 flat, labels = digits().train.images.flatten(1), digits().train.labels
-folder = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()
-port = sys.argv[2] if len(sys.argv) > 2 else "8000"
+folder, port = sys.argv[1:] or (tempfile.mkdtemp(), "8000")
 mdmt.LivingModel(folder).learn((flat[labels < 2], labels[labels < 2]), name="zeros and ones")
 command = [sys.executable, "-m", "mdmt", "serve", folder, "--port", port, "--learn"]
 with subprocess.Popen(command, env={**os.environ, "MDMT_TOKEN": "secret"}) as process:
@@ -36,4 +35,5 @@ with subprocess.Popen(command, env={**os.environ, "MDMT_TOKEN": "secret"}) as pr
     while server.get("/health").json()["version"] == 1:
         time.sleep(0.2)
     print("after:", ask())
+    server.close()
     process.terminate()

@@ -29,6 +29,14 @@ TINY = (torch.zeros(2, 784, dtype=torch.uint8), [0, 1])
 STREAM = small_stream("permuted-digits", tasks=2, train=30, test=10)
 
 
+@pytest.fixture(autouse=True)
+def heeds_interrupts():
+    """Python's own handler: what a script starts in the background inherits an ignored SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class Interrupter:
     """Counts the lines of mdmt that are done, and presses Ctrl-C at some of them.
 

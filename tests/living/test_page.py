@@ -52,6 +52,7 @@ def words(text):
 def test_the_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MDMT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")  # a number that is a digit longer folds no table
     shown = [(words(match[2]), words(printed)) for match, printed in outputs(PAGE.read_text())]
     assert len(shown) == 12
     for page, real in shown:
