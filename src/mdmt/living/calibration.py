@@ -14,17 +14,23 @@ REJECTED = 0.05  # the share of held-back examples that the offered threshold re
 def fit_temperature(scores: Floats, labels: NDArray[np.int64]) -> float:
     """The temperature T with which softmax(scores / T) has the highest likelihood.
 
-    A row of `scores` has minus infinity for classes that do not compete. Without examples, or with
-    one class, it is 1.
+    A row of `scores` has minus infinity for classes that do not compete. The target of the right
+    class is 1 - 1/(n + 2) for n examples, as in Platt's scaling: a model that gets all of a few
+    examples right is not certain of the next one. Without examples, or with one class, T is 1.
     """
     from scipy.optimize import minimize_scalar  # takes a while to load
 
     if not len(labels) or scores.shape[1] < 2:
         return 1.0
+    competes = np.isfinite(scores)
+    others = np.maximum(competes.sum(1) - 1, 1)
+    doubt = 1 / (len(labels) + 2)
+    targets = np.where(competes, (doubt / others)[:, None], 0.0)
+    targets[np.arange(len(labels)), labels] = 1 - doubt
 
     def loss(log_temperature: float) -> float:
         shares = softmax(scores / np.exp(log_temperature))
-        return float(-np.log(shares[np.arange(len(labels)), labels] + 1e-12).mean())
+        return float(-(targets * np.log(shares + 1e-30)).sum(1).mean())
 
     limit = np.log(HOTTEST)
     best = minimize_scalar(loss, bounds=(-limit, limit), method="bounded")
