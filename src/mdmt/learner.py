@@ -75,7 +75,8 @@ class Learner:
     augment
         "crop-flip" shifts and mirrors images at random, anew each time
     balance
-        whether classes with under a fifth of the largest class's examples come as often as that one
+        whether classes with under a fifth of the largest class's examples come as often as that
+        one, and a last mini-batch that is less than half full joins the one before it
     seed
         decides the first weights, the order of examples and the memory's draws: same seed, same
         bits
@@ -239,10 +240,19 @@ class Learner:
             self.current,
             task.size,
             self.batch,
-            self.min_batch,
+            self._smallest_batch,
             self.is_more_data,
             self._repeats(task),
         )
+
+    @property
+    def _smallest_batch(self) -> int:
+        """A smaller last mini-batch of an epoch joins the one before it.
+
+        With `balance` that is half a batch: batch norm takes the statistics of two or three
+        examples for those of all, and the answers right after such a step are wrong.
+        """
+        return max(self.min_batch, self.batch // 2) if self.balance else self.min_batch
 
     def _repeats(self, task: Task) -> tuple[Repeat, ...]:
         if not self.balance:
@@ -377,7 +387,7 @@ class Learner:
     def steps_of(self, task: Task) -> int:
         """The number of steps that a task takes."""
         size = task.size + sum(repeat.times for repeat in self._repeats(task))
-        return self.epochs * steps_in_epoch(size, self.batch, min_batch=self.min_batch)
+        return self.epochs * steps_in_epoch(size, self.batch, min_batch=self._smallest_batch)
 
     # Answers.
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import mdmt
+from mdmt.benchmarks.digits import digits
 from mdmt.errors import Mistake
 from mdmt.living.versions import Versions
 from mdmt.tasks import Task
@@ -267,3 +268,20 @@ def test_a_newer_format_and_a_damaged_part_are_named(model, tmp_path):
     body = json.loads((folder / "version-1.json").read_text())
     (folder / "version-1.json").write_text(json.dumps({**body, "format": 99}))
     assert list(mdmt.LivingModel(folder).verify()) == [1, 2]
+
+
+def test_other_epochs_are_for_one_delivery(model):
+    teach(model, ["owl", "kite"], "january", epochs=2)
+    teach(model, ["robin"], "february", epochs=7)
+    assert model.learner().epochs == 2
+
+
+def test_a_last_mini_batch_of_two_does_not_spoil_the_answers(model):
+    """Batch norm took the statistics of two images for those of all: the accuracy of chance."""
+    train = digits().train
+    rows = torch.cat([(train.labels == c).nonzero()[:60, 0] for c in (0, 1, 2)])
+    images = train.images[rows].reshape(-1, 1, 28, 28).float()
+    x = torch.nn.functional.interpolate(images, size=16, mode="area").byte().repeat(1, 3, 1, 1)
+    y = train.labels[rows].tolist()
+    model.learn((x, y), name="january")  # 162 without the held-back ones: 16 mini-batches and 2
+    assert np.mean([a == b for a, b in zip(model.predict(x), y, strict=True)]) > 0.8

@@ -304,6 +304,8 @@ class Teacher:
         gate = self.plan.max_forgetting
         promoted = self.base is None or gate is None or forgot is None or forgot <= gate
         stored = sum(learner.memory.bytes.values()) + held_back.bytes
+        if self.base is not None:  # other epochs are for this delivery alone
+            learner.epochs = self.base.rest["learner"]["epochs"]
         about = {
             **measure(new, held_back),
             "parent": None if self.base is None else self.versions.current,
