@@ -39,7 +39,7 @@ from mdmt.network.optimiser import Optimiser
 from mdmt.network.predictor import Prediction, Predictor
 from mdmt.runs.config import MAX_SEED
 from mdmt.runs.record import Record
-from mdmt.system.processes import interrupts_deferred
+from mdmt.system.processes import Interrupts, interrupts_deferred
 from mdmt.tasks import Batch, HeadKind, Stream, Task
 from mdmt.words import call_text, count
 
@@ -172,20 +172,20 @@ class Learner:
         folder = Checkpoints(checkpoint) if isinstance(checkpoint, (str, Path)) else checkpoint
         if more or (self.is_more_data and task.name == self.task_name):
             task = self.heads.match_classes(task)
-        with interrupts_deferred() as raise_if_interrupted:
+        with interrupts_deferred() as interrupts:
             self._open(task, earlier, more)
             if not self.is_closed:
                 self._announce(task)
                 with step_bar(task.name, shown=progress and ranks.rank() == 0) as show:
-                    self._learn(task, folder, (show, on_step), raise_if_interrupted)
-            self._finish(task, folder, raise_if_interrupted)
+                    self._learn(task, folder, (show, on_step), interrupts)
+            self._finish(task, folder, interrupts)
 
     def _learn(
         self,
         task: Task,
         folder: Checkpoints | None,
         observers: Iterable[OnStep | None],
-        raise_if_interrupted: Callable[[], None],
+        interrupts: Interrupts,
     ) -> None:
         """Learn the mini-batches of a task that are left, then let method and memory close it."""
         last = self.steps_of(task)
@@ -203,18 +203,17 @@ class Learner:
                 for observe in observers:
                     if observe is not None:
                         observe(self)
-                raise_if_interrupted()
+                if interrupts.requested:
+                    interrupts.check()
             self.recorder.before_step(task, self.step_in_task, model)
             self.is_halfway = True
             self._close(task)
             self.is_halfway = False
 
-    def _finish(
-        self, task: Task, folder: Checkpoints | None, raise_if_interrupted: Callable[[], None]
-    ) -> None:
+    def _finish(self, task: Task, folder: Checkpoints | None, interrupts: Interrupts) -> None:
         """Evaluate, and write the last checkpoint; if that fails, the task stays open for it."""
         self.recorder.after_task(
-            self.model, self.memory, self.method.buffer_bytes, raise_if_interrupted
+            self.model, self.memory, self.method.buffer_bytes, interrupts.check
         )
         ranks.check_equal("weights", self.record.weights_sha256)
         is_more_data = self.is_more_data
@@ -222,7 +221,7 @@ class Learner:
         try:
             if folder is not None:
                 folder.write(self)
-            raise_if_interrupted()
+            interrupts.check()
         except BaseException:
             self._set_position(task.name, is_more_data=is_more_data, is_closed=True)
             raise

@@ -23,6 +23,7 @@ from mdmt.inputs.device import fits, gather, send
 from mdmt.tasks import Batch
 from mdmt.words import call_text
 
+Spec = dict[str, Any]  # the policy of a memory and its size, or its state, as JSON
 # Examples of the current task by index, with their features if those are stored.
 Read = Callable[[Tensor], Batch]
 # Adds the features to a batch if those are stored, which may take a pass through the network.
@@ -45,7 +46,7 @@ class Memory:
         policy = kind.__name__
         if kind.__module__ != __name__:  # a class of the user, which may have the name of ours
             policy = f"{kind.__module__}:{kind.__qualname__}"
-        self.spec: dict[str, Any] = {"policy": policy, name: size}
+        self.spec: Spec = {"policy": policy, name: size}
         self.size = size
         self.inputs = self.labels = self.tasks = self.features = None  # type: Tensor | None
         self.available = torch.empty(0, dtype=torch.int64)  # slots that may be drawn
@@ -58,7 +59,7 @@ class Memory:
         return f"{call_text(self, size)}: {len(self)} examples"
 
     @classmethod
-    def budget(cls, per_class: int, classes: int) -> dict[str, Any]:
+    def budget(cls, per_class: int, classes: int) -> Spec:
         """The spec of a memory with `per_class` examples for each class of the whole stream."""
         return {"policy": cls.__name__, "per_class": per_class}
 
@@ -173,13 +174,13 @@ class Memory:
         columns = {name: getattr(self, name) for name in self.COLUMNS}
         return {name: 0 if column is None else column.nbytes for name, column in columns.items()}
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Tensor], Spec]:
         """Its columns as tensors, and its spec and random state as JSON."""
         columns = {name: getattr(self, name) for name in (*self.COLUMNS, "available")}
         tensors = {name: column for name, column in columns.items() if column is not None}
         return tensors, {**self.spec, "state": {"generator": self.generator.bit_generator.state}}
 
-    def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
+    def load_state(self, tensors: dict[str, Tensor], rest: Spec) -> None:
         """Restore what `state` gave."""
         for name, value in tensors.items():
             setattr(self, name, value.to(self._place(name, value.nbytes)))
@@ -282,13 +283,13 @@ class Ring(Memory):
         self.base = len(slots)
         self.seen = {}
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Tensor], Spec]:
         """The state of any memory, with the position in the current task's slots."""
         tensors, rest = super().state()
         rest["state"] |= {"base": self.base, "seen": list(self.seen.items())}
         return tensors, rest
 
-    def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
+    def load_state(self, tensors: dict[str, Tensor], rest: Spec) -> None:
         """Restore what `state` gave."""
         super().load_state(tensors, rest)
         self.base, self.seen = rest["state"]["base"], dict(rest["state"]["seen"])
@@ -337,7 +338,7 @@ class Reservoir(Memory):
         self.count = 0  # examples of the stream so far
 
     @classmethod
-    def budget(cls, per_class: int, classes: int) -> dict[str, Any]:
+    def budget(cls, per_class: int, classes: int) -> Spec:
         """As many examples in total as the other policies store."""
         return {"policy": cls.__name__, "size": per_class * classes}
 
@@ -361,13 +362,13 @@ class Reservoir(Memory):
         super()._compact(slots)
         self.count = len(slots)
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Tensor], Spec]:
         """The state of any memory, with the number of examples seen."""
         tensors, rest = super().state()
         rest["state"]["count"] = self.count
         return tensors, rest
 
-    def load_state(self, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
+    def load_state(self, tensors: dict[str, Tensor], rest: Spec) -> None:
         """Restore what `state` gave."""
         super().load_state(tensors, rest)
         self.count = rest["state"]["count"]
@@ -415,7 +416,7 @@ class Balanced(Memory):
         super().__init__(bytes, "bytes")
 
     @classmethod
-    def budget(cls, per_class: int, classes: int) -> dict[str, Any]:
+    def budget(cls, per_class: int, classes: int) -> Spec:
         """Refuse: its size is one of bytes."""
         raise Mistake("policy=Balanced is a memory of bytes: use it in Python, or mdmt learn")
 
@@ -485,7 +486,7 @@ def _labels(batch: Batch) -> list[int]:
 POLICIES = {policy.__name__: policy for policy in (Ring, Reservoir, AtTaskEnd, TaskRing, Balanced)}
 
 
-def make(spec: dict[str, Any]) -> Memory:
+def make(spec: Spec) -> Memory:
     """Build a memory from its policy and arguments.
 
     >>> make({"policy": "Ring", "per_class": 3}).spec

@@ -33,6 +33,7 @@ from mdmt.living.jobs import Jobs
 from mdmt.living.model_folder import LivingModel
 from mdmt.living.questions import as_image, as_model
 from mdmt.living.requests import Answered, Examples, Forget, Inputs, Predictions, To
+from mdmt.system.files import JsonObject
 
 HOST = "127.0.0.1"
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -258,7 +259,7 @@ def _count(app: FastAPI, serving: Serving) -> None:
         return response
 
 
-REFUSED: dict[int | str, dict[str, Any]] = {
+REFUSED: dict[int | str, JsonObject] = {
     401: {"description": "The token is missing or wrong."},
     403: {"description": "Unknown host."},
     413: {"description": "Too large."},
@@ -268,7 +269,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 
 
 def _add_answers(app: FastAPI, serving: Serving, guards: list[Any]) -> None:
-    more: dict[str, Any] = {"dependencies": guards, "responses": REFUSED}
+    more: JsonObject = {"dependencies": guards, "responses": REFUSED}
 
     @app.post("/predict", response_model=Predictions, **more)
     async def predict(asked: Inputs) -> Predictions:
@@ -304,14 +305,14 @@ def _check_task(serving: Serving, task: str | None) -> None:
 
 
 def _add_facts(app: FastAPI, serving: Serving, guards: list[Any]) -> None:
-    more: dict[str, Any] = {"dependencies": guards, "responses": {401: REFUSED[401]}}
+    more: JsonObject = {"dependencies": guards, "responses": {401: REFUSED[401]}}
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     def page() -> str:
         return PAGE.read_text(encoding="utf-8")
 
     @app.get("/info", **more)
-    def info() -> dict[str, Any]:
+    def info() -> JsonObject:
         """What the model is, and what it keeps."""
         return {
             **serving.model.info(),
@@ -325,12 +326,12 @@ def _add_facts(app: FastAPI, serving: Serving, guards: list[Any]) -> None:
         return [label for _, label in serving.snapshot.predictor.classes()]
 
     @app.get("/versions", **more)
-    def versions() -> list[dict[str, Any]]:
+    def versions() -> list[JsonObject]:
         """The versions, with what each forgot."""
         return [asdict(version) for version in serving.model.versions]
 
     @app.get("/health")
-    def health() -> dict[str, Any]:
+    def health() -> JsonObject:
         """Whether the server answers, and with which version."""
         return {"status": "ok", "version": serving.snapshot.version}
 
@@ -341,10 +342,10 @@ def _add_facts(app: FastAPI, serving: Serving, guards: list[Any]) -> None:
 
 
 def _add_lessons(app: FastAPI, serving: Serving, jobs: Jobs, guards: list[Any]) -> None:
-    accepted: dict[str, Any] = {"dependencies": guards, "status_code": 202, "responses": REFUSED}
+    accepted: JsonObject = {"dependencies": guards, "status_code": 202, "responses": REFUSED}
 
     @app.post("/learn", **accepted)
-    def learn(given: Examples) -> dict[str, Any]:
+    def learn(given: Examples) -> JsonObject:
         """Learn examples given as numbers; the job is on the disk when this answers."""
         inputs = serving.numbers(given.inputs)
         if len(inputs) != len(given.labels):
@@ -358,7 +359,7 @@ def _add_lessons(app: FastAPI, serving: Serving, jobs: Jobs, guards: list[Any]) 
         files: Annotated[list[UploadFile], File()],
         name: Annotated[str | None, Form(max_length=200)] = None,
         max_forgetting: Annotated[float | None, Form(ge=0, lt=1)] = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Learn uploaded images of one class."""
         inputs = torch.cat([await _read(serving, file) for file in files])
         about = {"do": "learn", "name": name or label, "max_forgetting": max_forgetting}
@@ -366,17 +367,17 @@ def _add_lessons(app: FastAPI, serving: Serving, jobs: Jobs, guards: list[Any]) 
 
 
 def _add_changes(app: FastAPI, serving: Serving, jobs: Jobs, guards: list[Any]) -> None:
-    accepted: dict[str, Any] = {"dependencies": guards, "status_code": 202, "responses": REFUSED}
+    accepted: JsonObject = {"dependencies": guards, "status_code": 202, "responses": REFUSED}
 
     @app.post("/rollback", **accepted)
-    def rollback(to: To) -> dict[str, Any]:
+    def rollback(to: To) -> JsonObject:
         """Use another version."""
         if to.version not in serving.model.versions_.numbers():
             raise HTTPException(422, f"there is no version {to.version}")
         return jobs.add({"do": "rollback", "to": to.version})
 
     @app.post("/forget", **accepted)
-    def forget(what: Forget) -> dict[str, Any]:
+    def forget(what: Forget) -> JsonObject:
         """Forget classes or deliveries."""
         if not (what.classes or what.deliveries):
             raise HTTPException(422, "say what to forget: classes or deliveries")
@@ -385,7 +386,7 @@ def _add_changes(app: FastAPI, serving: Serving, jobs: Jobs, guards: list[Any]) 
     @app.get(
         "/jobs/{number}", dependencies=guards, responses={404: {"description": "No such job."}}
     )
-    def job(number: int) -> dict[str, Any]:
+    def job(number: int) -> JsonObject:
         """The state of a job: waiting, running, done or failed."""
         try:
             return jobs.read(number)

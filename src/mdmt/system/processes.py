@@ -47,34 +47,40 @@ def stop_request() -> Iterator[StopRequest]:
         yield stop
 
 
-@contextmanager
-def interrupts_deferred() -> Iterator[Callable[[], None]]:
-    """Note Ctrl-C inside the block; yields a function that raises KeyboardInterrupt if it came.
+@dataclass
+class Interrupts:
+    """Whether Ctrl-C came since the last check."""
 
-    Call it wherever the work may be interrupted. It is also called at the end of the block. A
-    second Ctrl-C before that interrupts at once, so that work that hangs can be ended. If somebody
-    has replaced Python's own handler of Ctrl-C, and outside the main thread, this does nothing.
+    requested: bool = False
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if Ctrl-C came."""
+        if self.requested:
+            self.requested = False
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def interrupts_deferred() -> Iterator[Interrupts]:
+    """Note Ctrl-C inside the block; `check` what this yields wherever the work may be interrupted.
+
+    It is also checked at the end of the block. A second Ctrl-C before that interrupts at once, so
+    that work that hangs can be ended. If somebody has replaced Python's own handler of Ctrl-C, and
+    outside the main thread, this does nothing.
     """
-    requested = False
+    interrupts = Interrupts()
 
     def note(*_: object) -> None:
-        nonlocal requested
-        if requested:
+        if interrupts.requested:
             raise KeyboardInterrupt
-        requested = True
-
-    def raise_if_requested() -> None:
-        nonlocal requested
-        if requested:
-            requested = False
-            raise KeyboardInterrupt
+        interrupts.requested = True
 
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     try:
         with _handled(note, (signal.SIGINT,) if is_default else ()):
-            yield raise_if_requested
+            yield interrupts
     finally:
-        raise_if_requested()
+        interrupts.check()
 
 
 @contextmanager
