@@ -40,7 +40,7 @@ from mdmt.network.predictor import Prediction, Predictor
 from mdmt.runs.config import MAX_SEED
 from mdmt.runs.record import Record
 from mdmt.system.processes import Interrupts, interrupts_deferred
-from mdmt.tasks import Batch, HeadKind, Stream, Task
+from mdmt.tasks import Batch, HeadKind, Stream, Task, TaskOrder
 from mdmt.words import call_text, count
 
 OnStep = Callable[["Learner"], None]
@@ -129,7 +129,7 @@ class Learner:
         self.recorder = Recorder(
             self.reader, stop=self._stop, batch=self.batch, per_class=bool(per_class)
         )
-        self.order_seed = self.seed  # of the order of examples; a stream may have another
+        self.first_order: TaskOrder | None = None  # of a task's examples, if a stream has one
         self.randomness = Randomness(seed, self.device)  # for a user's dropout
         self.network: Model | None = None  # built for the first task
         self.gradients: Gradients  # likewise
@@ -235,13 +235,14 @@ class Learner:
 
     def _order(self, task: Task) -> Order:
         return Order(
-            self.order_seed,
+            self.seed,
             self.current,
             task.size,
             self.batch,
             self._smallest_batch,
             self.is_more_data,
             self._repeats(task),
+            self.first_order,
         )
 
     @property
@@ -291,6 +292,7 @@ class Learner:
         stream = self.method.arrange(arguments.stream_of(stream, self.heads.kind))
         if self.network is None:
             self._follow(stream)
+        self.first_order = stream.order
         learned = set(self.heads.names) - {self.task_name}
         parts = [part for task in stream for part in task.parts]
         tested = [part for part in parts if stream.evaluate == "all" or part.name in learned]
@@ -579,7 +581,6 @@ class Learner:
             about["backbone_class"] = arguments.class_path(self.backbone)
         about |= {
             "learner": self._settings(),
-            "order_seed": self.order_seed,
             "open": self.task_name,
             "more": self.is_more_data,
             "done": self.step_in_task,
@@ -622,7 +623,6 @@ class Learner:
         for name, part in self.parts().items():
             part.load_state(*states[name])
         self.randomness.load_state(tensors)
-        self.order_seed = about.get("order_seed", self.seed)
         self.task_name = about["open"]
         self.is_more_data = about.get("more", False)
         self.step_in_task = about["done"]
@@ -784,8 +784,6 @@ class Learner:
             self.normalisation.scale = stream.scale
         if self.normalisation.mean is None:
             self.normalisation.mean = stream.mean
-        if stream.order_seed is not None:
-            self.order_seed = stream.order_seed
 
     def _close(self, task: Task) -> None:
         """All mini-batches were learned: the method looks back, and the memory keeps its share."""

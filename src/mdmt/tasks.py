@@ -20,6 +20,7 @@ from mdmt.inputs.arrays import first_not_finite, read_dataset, read_inputs, read
 
 View = Callable[[Tensor], Tensor]
 HeadKind = Literal["shared", "per-task"]
+TaskOrder = Callable[[int, int], Tensor]  # number of the task, number of examples -> indices
 
 
 @dataclass(frozen=True)
@@ -249,8 +250,9 @@ class Stream:
     seen so far or all tasks. `per_class`: accuracy is the mean of the classes' accuracies. `scale`
     and `mean` normalise every input: x * scale - mean. `reduced` lists how the stream is smaller
     than the published one (tasks, subset, image size, substitute images). `notes` are messages for
-    the user, for example which images were skipped. With an `order_seed`, every learner sees the
-    examples in the order of that seed, whatever its own.
+    the user, for example which images were skipped. `order` gives the indices of a task's examples
+    in the order of the first epoch, from the number of the task and of its examples; without it,
+    the seed of the learner does.
     """
 
     name: str
@@ -263,7 +265,7 @@ class Stream:
     mean: Tensor | None = field(default=None, repr=False)
     reduced: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
-    order_seed: int | None = None
+    order: TaskOrder | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))  # a generator can be read only once

@@ -5,6 +5,7 @@ and ImageNet weights.
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -86,22 +87,36 @@ def test_the_published_stream_is_that_of_seed_1234_with_every_seed(tmp_path):
     def done(method, seed, **more):
         return run(config_for("permuted-mnist", method, seed=seed, **options), tmp_path, **more)
 
-    def first_batch(method, seed):
-        """The labels of the first mini-batch, and the first pixels of its images."""
+    def batches(method, seed):
+        """The inputs of all mini-batches."""
         seen = []
         config = config_for("permuted-mnist", method, seed=seed, **options)
         learner = learner_for(config)
         step = learner.step
         learner.step = lambda batch: (seen.append(batch), step(batch))
-        learner.run(stream_for(config))
-        return [batch.inputs.tolist() for batch in seen]
+        stream = stream_for(config)
+        learner.run(stream)
+        return torch.stack([batch.inputs for batch in seen]), stream
 
     theirs = "mdmt-r[reference_batch=8,stream=published]"
     own = "mdmt-r[reference_batch=8]"
-    assert done(theirs, 1234).weights_sha256 == done(own, 1234).weights_sha256
-    assert first_batch(theirs, 1235) == first_batch(own, 1234) != first_batch(own, 1235)
+    first, stream = batches(theirs, 1235)
+    assert torch.equal(first, batches(theirs, 1234)[0])
+    assert not torch.equal(first, batches(own, 1234)[0])
     weights = {done(method, 1235).weights_sha256 for method in (theirs, own)}
-    assert len(weights | {done(own, 1234).weights_sha256}) == 3
+    assert len(weights | {done(theirs, 1234).weights_sha256}) == 3
+
+    # As the programs draw them: 17 permutations, then the order of each task's 40 examples.
+    generator = np.random.RandomState(1234)
+    permutations = [np.arange(784) for _ in range(17)]
+    for permutation in permutations:
+        generator.shuffle(permutation)
+    images = stream[0].train.inputs[:]
+    for number in range(2):
+        order = np.arange(40)
+        generator.shuffle(order)
+        expected = images[order][:, permutations[number]].view(4, 10, 784)
+        assert torch.equal(first[4 * number : 4 * number + 4], expected.to(first.dtype))
 
     def stop(learner):
         if learner.current == 1 and learner.step_in_task == 2:

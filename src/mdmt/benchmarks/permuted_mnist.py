@@ -31,6 +31,22 @@ def pixel_orders(seed: int, first: int, count: int) -> list[Tensor]:
     return orders[first:]
 
 
+def published_order(seed: int, number: int, size: int) -> Tensor:
+    """The order in which the published runs saw the examples of task `number`, counted from 0.
+
+    One generator of numpy drew the 17 permutations, then the order of each task. Draws from a
+    memory, which the programs made with the same generator, are left out: they came between.
+    """
+    generator = np.random.RandomState(seed)
+    for _ in range(TASKS):
+        generator.shuffle(np.arange(784))
+    for _ in range(number):
+        generator.shuffle(np.arange(size))
+    order = np.arange(size)
+    generator.shuffle(order)
+    return torch.from_numpy(order)
+
+
 def permuted_tasks(
     train: LabelledImages,
     test: LabelledImages,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_origin, get_type_hints
 
 import mdmt.benchmarks as benchmarks
 import mdmt.memory as memory
+from mdmt.benchmarks.permuted_mnist import published_order
 from mdmt.data.fetch import fetch_weights
 from mdmt.data.sources import IMAGENET_RESNET18, locate
 from mdmt.errors import Mistake
@@ -309,7 +311,9 @@ def stream_for(config: RunConfig, **more: Any) -> Stream:
         skip_broken=config.skip_broken,
         **more,
     )
-    return stream if published is None else replace(stream, order_seed=published)
+    if published is None:
+        return stream
+    return replace(stream, order=partial(published_order, published))
 
 
 def file_sha256(path: str) -> str:

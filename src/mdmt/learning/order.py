@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdmt.learning.randomness import Purpose, generator
+from mdmt.tasks import TaskOrder
 
 RARE = 0.2  # of the largest class; classes with fewer examples are repeated if asked for
 
@@ -29,6 +30,7 @@ class Order:
     min_batch: int = 1  # a smaller last mini-batch joins the one before it
     is_more_data: bool = False
     repeats: tuple[Repeat, ...] = ()  # classes that come more often than they have examples
+    first: TaskOrder | None = None  # the order of the first epoch, if the stream has one
 
     @property
     def length(self) -> int:
@@ -41,6 +43,8 @@ class Order:
 
     def of_epoch(self, epoch: int) -> Tensor:
         """The indices of all examples in the order of an epoch."""
+        if epoch == 0 and self.first is not None and not self.is_more_data:
+            return self.first(self.task, self.size)
         purpose = Purpose.ORDER_OF_MORE if self.is_more_data else Purpose.ORDER
         draws = generator(self.seed, purpose, self.task, epoch)
         if not self.repeats:
