@@ -270,10 +270,16 @@ class Learner:
         self.gradients.losses.clear()
         with self.recorder.clock(), self.network.lock:
             seen = batch if self.augment == "none" else self._augmented(batch)
+            self._shorten_step()
             self.method.step(seen)
+            self.method.move_average(self.step_in_task)
             if self.method.uses_memory and self.memory.observes:
                 self.memory.observe(batch, self.with_features)
             self.method.after_step(seen)
+
+    def _shorten_step(self) -> None:
+        last = self.method.last_step
+        self.optimiser.share = 1.0 if last == 1 else 1 - (1 - last) * self.share_of_task
 
     def apply(self, gradient: Tensor) -> None:
         """One step of the optimiser; losses or gradients that are not finite stop the learning."""
@@ -746,7 +752,18 @@ class Learner:
         self.task_name = task.name
         self.step_in_task = 0
         self.memory.open_task(self.current, torch.cat([self._rows(part) for part in task.parts]))
+        if self.record.steps == 0:
+            self.method.begin_average()
+        elif not self.is_more_data:
+            self.method.extend_average(self._new_rows(task))
         self.method.begin_task()
+
+    def _new_rows(self, task: Task) -> Tensor:
+        """The rows of the head that no task had before this one."""
+        names = {part.name for part in task.parts}
+        rows = torch.cat([self._rows(part) for part in task.parts])
+        others = [one.rows for one in self.tasks if one.name not in names]
+        return rows[~torch.isin(rows, torch.cat(others))] if others else rows
 
     def _rows(self, task: Task) -> Tensor:
         return self.heads.tasks[self.heads.number(task.name)].rows

@@ -48,7 +48,7 @@ def passes(source: Path, tests: str) -> bool:
     files = [
         "methods/test_battery.py",
         "methods/test_methods.py",
-        "methods/test_better.py",
+        "methods/test_answering.py",
         "core/test_memory.py",
         "core/test_losses.py",
         "core/test_metrics.py",

@@ -174,7 +174,7 @@ def find_method(name: str) -> type[Method]:
 
 def argument_types(kind: type[Method]) -> dict[str, Any]:
     """The types of a method's arguments, by name."""
-    names = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    names = kind.__dataclass_fields__
     hints = get_type_hints(kind, localns={"Learner": Any})
     return {name: hint for name, hint in hints.items() if name in names}
 

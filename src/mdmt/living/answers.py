@@ -173,8 +173,8 @@ def _model(saved: SavedState, backbone: nn.Module | None) -> Model:
     model.load_state(state, rest)
     heads.load_state({}, rest["tasks"])
     if ANSWERS in saved.files:
-        flat = safetensors.torch.load(saved.part(ANSWERS))["flat"]
-        model.flat.data.copy_(flat)
+        values = safetensors.torch.load(saved.part(ANSWERS))
+        model.set_values(values["flat"], values.get("statistics"))
     return model
 
 

@@ -41,6 +41,9 @@ def pack(
     answers = learner.method.answer_weights()
     if answers is not None:
         parts[ANSWERS] = {"flat": answers}
+        statistics = learner.method.answer_statistics()
+        if statistics is not None and len(statistics):
+            parts[ANSWERS]["statistics"] = statistics
     scale = learner.predictor.scale
     about = {**living, "cosine": learner.model.cosine, "scale": scale}
     kept = {name: tensors for name, tensors in parts.items() if tensors}

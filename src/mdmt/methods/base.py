@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from mdmt.losses import NEVER, cross_domain_softmax
 from mdmt.memory import Memory
+from mdmt.methods.answering import Answering
 from mdmt.methods.buffers import Buffer as Buffer
-from mdmt.methods.buffers import Remembering
 from mdmt.methods.settings import setting as setting
 from mdmt.network.by_hand import cross_entropy_slopes
 from mdmt.network.gradients import Gradients, Slopes
@@ -46,10 +46,6 @@ class Host(Protocol):
     def tasks(self) -> list[LearnedTask]:
         """The tasks learned so far, including the current one."""
 
-    @property
-    def share_of_task(self) -> float:
-        """The share of the task's steps that came before this one: from 0 to just below 1."""
-
     def apply(self, gradient: Tensor) -> None:
         """Let the optimiser take one step against a gradient."""
 
@@ -75,7 +71,7 @@ class Declarations:
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(setting,))
-class Method(Declarations, Remembering):
+class Method(Declarations, Answering):
     """Turns the current mini-batch and the memory into an update of the parameters.
 
     Annotated class attributes are settings: keyword arguments, checked when the method is made.
@@ -140,10 +136,6 @@ class Method(Declarations, Remembering):
     def end_task(self) -> None:
         """Called after the last mini-batch of a task."""
 
-    def answer_weights(self) -> Tensor | None:
-        """The weights to predict and evaluate with; None: the weights being trained."""
-        return None
-
     # What a method may call.
 
     @property
@@ -176,6 +168,7 @@ class Method(Declarations, Remembering):
         self.model = learner.model
         self.memory = learner.memory
         self.model.answer_weights = self.answer_weights
+        self.model.answer_statistics = self.answer_statistics
         self.create_buffers()
 
 

@@ -15,7 +15,8 @@ class Buffer:
     """A tensor that a method remembers between steps; zeros at first.
 
     `Buffer(like="params")` is as long as the vector of all parameters, and is padded with zeros
-    when the head grows; `Buffer(3)` has shape (3,). `Buffer(..., when="x")` exists only if the
+    when the head grows; `Buffer(like="statistics")` has a place for each of batch norm's running
+    statistics; `Buffer(3)` has shape (3,). `Buffer(..., when="x")` exists only if the
     setting x is neither 0 nor None nor false. With `counts` the buffer stays on the CPU, so that
     reading it does not wait for a device.
     """
@@ -23,7 +24,7 @@ class Buffer:
     def __init__(
         self,
         *shape: int,
-        like: Literal["params"] | None = None,
+        like: Literal["params", "statistics"] | None = None,
         when: str | None = None,
         counts: bool = False,
     ) -> None:
@@ -82,13 +83,20 @@ class Remembering(Configurable):
         """Create every buffer, filled with zeros."""
         flat = self.model.flat
         for name, buffer in self.used_buffers().items():
-            shape = flat.shape if buffer.like else buffer.shape
+            shape = self._shape(buffer)
             setattr(self, name, torch.zeros(shape, dtype=flat.dtype, device=self._device(buffer)))
+
+    def _shape(self, buffer: Buffer) -> tuple[int, ...]:
+        if buffer.like == "params":
+            return tuple(self.model.flat.shape)
+        if buffer.like == "statistics":
+            return tuple(self.model.statistics_vector().shape)
+        return buffer.shape
 
     def grow(self) -> None:
         """Pad the buffers that are as long as the parameters after the head has grown."""
         for name, buffer in self.used_buffers().items():
-            if buffer.like:
+            if buffer.like == "params":
                 old: Tensor = getattr(self, name)
                 gained = self.model.flat.numel() - old.numel()
                 setattr(self, name, torch.cat([old, old.new_zeros(gained)]))
@@ -96,7 +104,7 @@ class Remembering(Configurable):
     def release(self, positions: Tensor, rows: Tensor) -> None:
         """Forget what is remembered of `rows` of the head, at these positions of the parameters."""
         for name, buffer in self.used_buffers().items():
-            if buffer.like:
+            if buffer.like == "params":
                 value: Tensor = getattr(self, name)
                 value[positions.to(value.device)] = 0
 

@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from mdmt.errors import Mistake
-from mdmt.inputs.device import send
 from mdmt.losses import (
     angular_margin,
     cross_domain_softmax,
@@ -18,7 +17,7 @@ from mdmt.losses import (
     two_level_angular_margin,
 )
 from mdmt.memory import Reservoir
-from mdmt.methods.base import Buffer, Rehearsal, setting
+from mdmt.methods.base import Rehearsal, setting
 from mdmt.network.batch_norm import has_batch_norm
 from mdmt.network.by_hand import angular_margin_slopes, episodic_distillation_slopes
 from mdmt.network.gradients import Slopes
@@ -56,11 +55,6 @@ class MDMTR(Rehearsal):
     network with batch norm, and is refused there. A reservoir stores and lends examples from the
     first step on, when batch norm's running statistics lag behind the weights: F, which is taken
     in evaluation mode, is then many times too long, and its squared error explodes.
-
-    Two settings are not from the paper, and are off by default. `average` is the decay of a moving
-    average of the weights, which is used to predict and to compute stored representations; early in
-    a task it is the mean over the task's steps. `last_step` is the length of a task's last step as
-    a share of its first; the steps in between shorten evenly.
     """
 
     name, source = "mdmt-r", "Lyu et al., 2021"
@@ -72,10 +66,6 @@ class MDMTR(Rehearsal):
     competitors: Literal["released", "seen", "own"] = setting(default=None)
     distance: Literal["l1", "mse", "none"] = setting(default=None)
     head: Literal["cosine", "linear"] = "cosine"
-    average: float = setting(default=0.0, least=0.0, below=1.0, later=True)
-    last_step: float = setting(default=1.0, least=0.0, later=True)
-
-    mean = Buffer(like="params", when="average")  # the averaged weights
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,24 +86,11 @@ class MDMTR(Rehearsal):
         The memory passes first, which is the order batch norm sees.
         """
         reference = self.memory.sample(self.reference_batch)
-        gradient = self.grad(batch)[1] if reference is None else self.grad(reference, batch)[1]
-        if self.last_step != 1:
-            gradient *= 1 - (1 - self.last_step) * self.learner.share_of_task
-        return gradient
+        return self.grad(batch)[1] if reference is None else self.grad(reference, batch)[1]
 
     def begin_task(self) -> None:
-        """Set the average of the task's new rows of the head to their first values."""
+        """Refuse stored representations that would make the loss explode."""
         self._refuse_long_targets()
-        if not self.average:
-            return
-        *earlier, task = self.learner.tasks[: self.learner.current + 1]
-        if not earlier:
-            self.mean = self.model.flat.detach().clone()
-        old = {row for learned in earlier for row in learned.rows.tolist()}
-        new = sorted(set(task.rows.tolist()) - old)
-        rows = send(torch.tensor(new, dtype=torch.int64), self.mean.device)
-        mean = self.mean[-self.model.head.numel() :].view_as(self.model.head)
-        mean.index_copy_(0, rows, self.model.head.detach().index_select(0, rows))
 
     def _refuse_long_targets(self) -> None:
         lends_early = isinstance(self.memory, Reservoir) and not len(self.memory)
@@ -123,21 +100,6 @@ class MDMTR(Rehearsal):
                 " features stored in the first steps are many times too long, and their squared"
                 " error explodes; use policy=Ring or AtTaskEnd, or distance=none"
             )
-
-    def step(self, batch: Batch) -> None:
-        """Take the step, then move the average, before the memory is written.
-
-        Early in a task the average is the mean over the task's own steps: a slow average would not
-        know the new task for a while.
-        """
-        self.learner.apply(self.gradient(batch))
-        if self.average:
-            share = max(1 - self.average, 1 / (self.learner.step_in_task + 1))
-            self.mean.lerp_(self.model.flat.detach(), share)
-
-    def answer_weights(self) -> Tensor | None:
-        """The averaged weights, if `average` is set."""
-        return self.mean if self.average else None
 
     def loss(self, features: Tensor, batch: Batch) -> Tensor:
         """The margin loss of each sample, plus distillation if it has a stored representation."""

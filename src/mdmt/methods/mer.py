@@ -68,10 +68,7 @@ class MER(Method):
 
     def live_state(self) -> list[Tensor]:
         """The weights and batch-norm statistics of the network, not copied."""
-        statistics = [
-            buffer for buffer in self.model.backbone.buffers() if buffer.is_floating_point()
-        ]
-        return [self.model.flat.data, *statistics]
+        return [self.model.flat.data, *self.model.statistics()]
 
     def copy_of_state(self) -> list[Tensor]:
         """A copy of the weights and batch-norm statistics."""

@@ -68,7 +68,8 @@ class Model:
         self.input: tuple[list[int], str] = ([], "")  # shape and type of one input
         if example is not None:
             self.input = (list(example.shape[1:]), str(example.dtype))
-        self.answer_weights = _no_other_weights  # the weights for evaluation; None: `flat`
+        self.answer_weights = _no_other_values  # the weights for evaluation; None: `flat`
+        self.answer_statistics = _no_other_values  # batch norm's; None: those of the backbone
         self.head = nn.Parameter(torch.empty(0, features + 1, device=device))
         if channels_last is None:
             channels_last = _asks_channels_last(backbone)
@@ -223,22 +224,44 @@ class Model:
             if weights is None:
                 yield
             else:
-                with self.at(weights):
+                with self.at(weights, self.answer_statistics()):
                     yield
 
     @contextmanager
-    def at(self, weights: Tensor) -> Iterator[None]:
-        """Temporarily replace the weights, also those used in evaluation."""
+    def at(self, weights: Tensor, statistics: Tensor | None = None) -> Iterator[None]:
+        """Temporarily replace the weights, also those used in evaluation, and batch norm's values.
+
+        Statistics that change inside the block keep their new values, unless others were given.
+        """
         with self.lock:
             learned = self.flat.data.clone()
+            before = None if statistics is None else self.statistics_vector()
             answer_weights = self.answer_weights
-            self.flat.data.copy_(weights)
-            self.answer_weights = _no_other_weights
+            self.set_values(weights, statistics)
+            self.answer_weights = _no_other_values
             try:
                 yield
             finally:
-                self.flat.data.copy_(learned)
+                self.set_values(learned, before)
                 self.answer_weights = answer_weights
+
+    def statistics(self) -> list[Tensor]:
+        """The running statistics of batch norm: all buffers of the backbone that are no counts."""
+        return [buffer for buffer in self.backbone.buffers() if buffer.is_floating_point()]
+
+    def statistics_vector(self) -> Tensor:
+        """A copy of the statistics as one vector; empty without batch norm."""
+        parts = [buffer.detach().flatten().to(self.flat.dtype) for buffer in self.statistics()]
+        return torch.cat(parts) if parts else self.flat.new_zeros(0).detach()
+
+    def set_values(self, weights: Tensor, statistics: Tensor | None = None) -> None:
+        """Copy weights, and statistics if given, into the network."""
+        self.flat.data.copy_(weights)
+        if statistics is not None:
+            buffers = self.statistics()
+            parts = statistics.split([buffer.numel() for buffer in buffers])
+            for buffer, part in zip(buffers, parts, strict=True):
+                buffer.copy_(part.view_as(buffer))
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -329,7 +352,7 @@ def lengths(x: Tensor) -> Tensor:
     return length.masked_fill(length == 0, 1.0)
 
 
-def _no_other_weights() -> Tensor | None:
+def _no_other_values() -> Tensor | None:
     return None
 
 

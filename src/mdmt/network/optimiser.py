@@ -26,6 +26,7 @@ class Optimiser:
         self.name = name
         self.lr = lr
         self.arguments = arguments or {}
+        self.share = 1.0  # of the learning rate that the current step has
         self.flat: nn.Parameter | None = None
         # Plain SGD needs no torch.optim, which takes a second to load.
         self.engine: torch.optim.Optimizer | None = None
@@ -33,7 +34,7 @@ class Optimiser:
     @property
     def plain_lr(self) -> float | None:
         """The learning rate if a step is `weights -= lr * gradient`, else None."""
-        return self.lr if self.engine is None else None
+        return self.share * self.lr if self.engine is None else None
 
     def bind(self, flat: nn.Parameter) -> None:
         """Belong to a model's parameters."""
@@ -45,8 +46,9 @@ class Optimiser:
         """Move the weights against a gradient."""
         assert self.flat is not None
         if self.engine is None:
-            self.flat.data.add_(gradient, alpha=-self.lr)
+            self.flat.data.add_(gradient, alpha=-self.share * self.lr)
         else:
+            self.engine.param_groups[0]["lr"] = self.share * self.lr
             self.flat.grad = gradient
             self.engine.step()
 

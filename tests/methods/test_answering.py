@@ -1,11 +1,11 @@
-"""Settings of MDMT-R that are not the paper's: averaged weights, shortening steps."""
+"""Settings that every method has: an average of the weights to answer with, shortening steps."""
 
 import pytest
 import torch
 
 import mdmt
 from mdmt.checks import CHECKS, KINDS, Trial
-from mdmt.methods import MDMTR
+from mdmt.methods import ER, MDMTR, METHODS
 from support.configs import config_for
 from support.helpers import mistake, small_stream
 
@@ -16,8 +16,9 @@ def learner_of(method, **more):
     )
 
 
-def test_the_model_answers_with_the_running_mean_of_its_weights(tmp_path):
-    learner, weights = learner_of(MDMTR(average=0.6, reference_batch=8)), []
+@pytest.mark.parametrize("name", ["van", "ewc", "er", "mdmt-r"])
+def test_the_model_answers_with_the_running_mean_of_its_weights(name):
+    learner, weights = learner_of(METHODS[name](average=0.6)), []
     step = learner.method.step
 
     def follow(batch):
@@ -33,7 +34,7 @@ def test_the_model_answers_with_the_running_mean_of_its_weights(tmp_path):
     for number, now in enumerate(weights[1:]):
         share = max(0.4, 1 / (number % steps + 1))  # at first the mean of the task's own steps
         mean = (1 - share) * mean + share * now
-    assert torch.allclose(learner.method.mean, mean, atol=1e-6)
+    assert torch.allclose(learner.method.average_weights, mean, atol=1e-6)
     # The same answers as a network that has those weights, and other ones than the weights that
     # learn give.
     x = stream[0].view(stream[0].test.inputs)
@@ -60,7 +61,7 @@ def test_stored_representations_are_those_of_the_averaged_weights():
         model = learner.model
         with torch.no_grad(), model.frozen():
             learning = model.features(batch.inputs)
-            with model.at(learner.method.mean):
+            with model.at(learner.method.average_weights):
                 averaged = model.features(batch.inputs)
         assert torch.allclose(result.features, averaged, atol=1e-5)
         differences.append(float((averaged - learning).abs().max()))
@@ -77,28 +78,71 @@ def test_the_battery(check, kind):
     check(Trial(lambda: MDMTR(average=0.8, last_step=0.2, reference_batch=12), kind))
 
 
-def test_steps_shorten_evenly_within_a_task():
-    lengths = []
-    learner = learner_of(MDMTR(last_step=0.5, reference_batch=8))
+def test_batch_norm_answers_with_the_mean_of_its_statistics():
+    learner = mdmt.Learner(
+        mdmt.backbones.reduced_resnet18(1, width=4), ER(average=0.6, reference_batch=8), seed=3
+    )
+    seen = []
+    step = learner.method.step
+
+    def follow(batch):
+        step(batch)
+        seen.append(learner.model.statistics_vector())
+
+    learner.method.step = follow
+    stream = small_stream("split-digits", tasks=2)
+    learner.run(stream)
+    steps = len(seen) // 2
+    mean = seen[0]
+    for number, now in enumerate(seen):
+        share = max(0.4, 1 / (number % steps + 1))
+        mean = (1 - share) * mean + share * now
+    assert torch.allclose(learner.method.average_statistics, mean, rtol=1e-4, atol=1e-6)
+    live = learner.model.statistics_vector()
+    assert not torch.allclose(mean, live, rtol=1e-2)
+    with learner.model.evaluating():
+        assert torch.equal(learner.model.statistics_vector(), learner.method.average_statistics)
+    assert torch.equal(learner.model.statistics_vector(), live)
+
+
+def test_joint_has_an_average_of_all_rows():
+    learner = learner_of(METHODS["joint"](average=0.9))
+    learner.run(small_stream("split-digits", tasks=2))
+    head = learner.method.average_weights[-learner.model.head.numel() :]
+    assert head.view_as(learner.model.head)[:, :-1].abs().amax(1).min() > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        (MDMTR, {}),
+        (ER, {}),
+        (ER, {"optimiser": "SGD", "optimiser_arguments": {"dampening": 0.0}}),
+    ],
+    ids=["mdmt-r", "er", "an optimiser of torch"],
+)
+def test_steps_shorten_evenly_within_a_task(method, more):
+    learner = learner_of(method(last_step=0.5), **more)
+    shares = []
     apply = learner.apply
-    learner.apply = lambda gradient: (lengths.append(float(gradient.norm())), apply(gradient))[1]
-    plain = learner.method.grad
-    whole = []
 
-    def grad(*batches):
-        loss, gradient = plain(*batches)
-        whole.append(float(gradient.norm()))
-        return loss, gradient
+    def follow(gradient):
+        before = learner.model.flat.detach().clone()
+        apply(gradient)
+        shares.append(float((before - learner.model.flat.detach()).norm() / gradient.norm()))
 
-    learner.method.grad = grad
+    learner.apply = follow
     learner.run(small_stream("permuted-digits", tasks=2))
-    shares = [a / b for a, b in zip(lengths, whole, strict=True)]
-    assert shares == pytest.approx([1.0, 0.875, 0.75, 0.625] * 2, abs=1e-5)
+    expected = [0.1 * share for share in (1.0, 0.875, 0.75, 0.625)] * 2
+    assert shares == pytest.approx(expected, rel=1e-3)
 
 
 def test_unset_they_are_no_part_of_a_configuration():
     assert set(MDMTR().arguments) == set(config_for("permuted-mnist", "mdmt-r").arguments)
-    assert not {"average", "last_step", "mean"} & {*MDMTR().arguments, *MDMTR().used_buffers()}
+    assert not {"average", "last_step", "average_weights"} & {
+        *MDMTR().arguments,
+        *MDMTR().used_buffers(),
+    }
     assert MDMTR(average=0.9).arguments["average"] == 0.9
     assert (
         config_for("permuted-mnist", "mdmt-r[average=0]").hash
