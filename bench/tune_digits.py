@@ -43,7 +43,7 @@ TASKS = 3  # held-out ones
 # Half of the examples of a task, for all methods: a convolutional network takes its time.
 SUBSETS = {"split-digits": 350}
 FINE_LR = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
-COARSE_LR = (0.05, 0.1, 0.2, 0.4)
+COARSE_LR = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 # How many old examples a step rehearses. The memory of split-digits holds 130 after five tasks.
 REPLAY = {
     "permuted-digits": (10, 32, 64, 128, 256),
@@ -64,10 +64,10 @@ OTHERS: dict[str, Grids] = {
         "replay": (1, 3, 6),
     },
     "gem": {"margin": (0.0, 0.25, 0.5, 0.75, 1.0)},
-    "der++": {"alpha": (0.03, 0.1, 0.3, 1.0), "beta": (0.3, 1.0, 3.0, 6.0)},
+    "der++": {"alpha": (0.01, 0.03, 0.1, 0.3, 1.0), "beta": (0.3, 1.0, 3.0, 6.0, 12.0)},
     "mdmt-r": {
         "task_margin": (0.01, 0.05, 0.1, 0.2, 0.4, 0.6),
-        "class_margin": (0.0, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15),
+        "class_margin": (0.0, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.25),
         "scale": (8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0),
     },
 }
@@ -192,16 +192,20 @@ def main(arguments: list[str]) -> None:
     for benchmark in options.benchmarks:
         name = f"tuned-{benchmark}{'-without-task' * options.without_task}.json"
         place = options.records / name
-        earlier = read_json(place).get("earlier", {}) if place.is_file() else {}
+        before = read_json(place) if place.is_file() else {}
+        earlier = before.get("earlier", {})
         methods = {method: tune(benchmark, method, options) for method in options.methods}
         record = {
             "command": shlex.join(["python", "bench/tune_digits.py", *arguments]),
             "seeds": list(range(SEEDS.start, SEEDS.start + options.seeds)),
             "tasks": None if options.without_task else TASKS,
             "subset": options.subset or SUBSETS.get(benchmark),
-            "methods": {
-                method: with_earlier(entry, earlier.get(method, []))
-                for method, entry in methods.items()
+            "methods": {  # those of a method that was not asked for stay
+                **before.get("methods", {}),
+                **{
+                    method: with_earlier(entry, earlier.get(method, []))
+                    for method, entry in methods.items()
+                },
             },
             "earlier": earlier,
         }
