@@ -1,6 +1,7 @@
 """The server: answers, limits, tokens, jobs that survive a crash, versions taken up while asked."""
 
 import io
+import json
 import os
 import signal
 import socket
@@ -19,7 +20,9 @@ from support.processes import soon
 pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
 testclient = pytest.importorskip("fastapi.testclient", reason="httpx is not installed")
 
-from mdmt.living.serving import Limits, Serving, make_app  # noqa: E402
+from mdmt.living.jobs import Jobs  # noqa: E402
+from mdmt.living.serving import Limits, Serving  # noqa: E402
+from mdmt.living.web_app import make_app  # noqa: E402
 
 TOKEN = "a secret"
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
@@ -98,17 +101,24 @@ def test_images_are_decoded_as_the_model_reads_them(client, tmp_path):
     [
         ({"inputs": [[1.0, 2.0]]}, "shape"),
         ({"inputs": [["a"] * 12]}, "not numbers"),
-        ({"inputs": [[1.0] * 12, [1.0]]}, "not numbers"),
+        ({"inputs": [["1"] * 12]}, "not numbers"),
+        ({"inputs": [[1.0] * 12, [1.0]]}, "not all of one shape"),
+        ({"inputs": [[1e300] * 12]}, "finite"),
+        ({"inputs": [[3.4e38] * 12]}, "the network overflows"),
         ({"inputs": [[1.0] * 12], "task": "nowhere"}, "nowhere"),
-        ({"inputs": []}, None),
-        ({"inputs": [[1.0] * 12], "top": 0}, None),
-        ({}, None),
+        ({"inputs": [[1.0] * 12], "task": "\ud800"}, "task"),
+        ({"inputs": []}, "inputs"),
+        ({"inputs": [[1.0] * 12], "top": 0}, "top"),
+        ({"inputs": [[1.0] * 12], "rejects": 0.5}, "rejects"),
+        ({}, "inputs"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(client, tmp_path, body, words):
-    answer = client(vectors(tmp_path / "m")).post("/predict", json=body)
+    asked = client(vectors(tmp_path / "m"))
+    kind = {"Content-Type": "application/json"}
+    answer = asked.post("/predict", content=json.dumps(body), headers=kind)
     assert answer.status_code == 422
-    assert words is None or words in answer.json()["detail"]
+    assert words in answer.json()["detail"]
 
 
 def test_large_requests_and_other_hosts_are_refused(client, tmp_path):
@@ -180,6 +190,24 @@ def test_learning_rolling_back_and_forgetting_while_answering(tmp_path, client):
     finished(asked.post("/forget", json={"classes": ["robin"]}, headers=AUTH))
     assert soon(lambda: sorted(asked.get("/classes").json()) == ["kite", "owl"])
     assert not list((tmp_path / "m" / "jobs").rglob("*.npz"))
+
+
+def test_a_job_that_cannot_start_does_not_stop_the_others(tmp_path):
+    vectors(tmp_path / "m")
+    jobs = Jobs(tmp_path / "m", [])
+    jobs.add({"do": "forget", "classes": ["a\0b"], "deliveries": []})
+    jobs.add({"do": "rollback", "to": 1})
+    jobs.start()
+    assert soon(lambda: jobs.read(2)["state"] == "done", 180)
+    assert "null byte" in jobs.read(1)["reason"]
+    jobs.stop()
+
+
+def test_labels_are_all_texts_or_all_numbers(client, tmp_path):
+    asked = client(vectors(tmp_path / "m"), token=TOKEN, learn=True)
+    for labels in (["owl", 3], [2**63, 1], ["a\0b"] * 2):
+        body = {"name": "february", "inputs": [[0.0] * 12] * 2, "labels": labels}
+        assert asked.post("/learn", json=body, headers=AUTH).status_code == 422
 
 
 def port():

@@ -25,7 +25,7 @@ def serve(
 ) -> None:
     """Serve a model over HTTP. POST /predict; GET /info, /versions, /metrics, /docs, and a page."""
     try:
-        from mdmt.living import serving
+        from mdmt.living import serving, web_app
     except ImportError as error:
         raise Mistake(f"mdmt serve needs {error.name}: pip install 'mdmt[serve]'") from None
     from mdmt.cli.model import open_model
@@ -33,7 +33,7 @@ def serve(
 
     more = [] if backbone is None else ["--backbone", backbone]
     state = serving.Serving(open_model(model, backbone), learn=learn, more=more)
-    serving.serve(
+    web_app.serve(
         state,
         host=host,
         port=port,

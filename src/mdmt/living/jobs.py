@@ -107,11 +107,7 @@ class Jobs:
         job = self.read(number)
         self._write(number, {**job, "state": RUNNING})
         command = [sys.executable, "-m", "mdmt", *self._command(job, place), *self.more]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with subprocess.Popen(command, text=True, **pipes) as self._child:  # type: ignore[call-overload]
-            out, err = self._child.communicate()
-        code = self._child.returncode
-        self._child = None
+        code, out, err = self._run(command)
         if self._ending.is_set():
             return  # the next start goes on with it
         if code in (0, NOT_PROMOTED):
@@ -123,6 +119,18 @@ class Jobs:
             reason = (err.strip().splitlines() or [f"ended with code {code}"])[-1]
             self._write(number, {**job, "state": FAILED, "reason": reason.removeprefix("mdmt: ")})
         (place / DATA).unlink(missing_ok=True)
+
+    def _run(self, command: list[str]) -> tuple[int | None, str, str]:
+        """The exit code of a command and what it printed."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        try:
+            with subprocess.Popen(command, text=True, **pipes) as self._child:  # type: ignore[call-overload]
+                out, err = self._child.communicate()
+        except (OSError, ValueError) as error:  # such as a command line that is too long
+            return None, "", str(error)
+        code = self._child.returncode
+        self._child = None
+        return code, out, err
 
     def _command(self, job: JsonObject, place: Path) -> list[str]:
         model = str(self.model)
