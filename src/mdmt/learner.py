@@ -30,7 +30,12 @@ from mdmt.learning.reader import Reader
 from mdmt.learning.recorder import Recorder
 from mdmt.memory import Memory
 from mdmt.methods.base import Method
-from mdmt.network.batch_norm import min_batch, refuse_single_examples
+from mdmt.network.batch_norm import (
+    has_batch_norm,
+    min_batch,
+    refuse_single_examples,
+    retake_statistics,
+)
 from mdmt.network.by_hand import gradients_for
 from mdmt.network.gradients import Gradients
 from mdmt.network.heads import Heads, LearnedTask
@@ -44,6 +49,8 @@ from mdmt.tasks import Batch, HeadKind, Stream, Task, TaskOrder
 from mdmt.words import call_text, count
 
 OnStep = Callable[["Learner"], None]
+STATISTICS_EXAMPLES = 1024  # from which batch norm's statistics are taken anew
+STATISTICS_BATCH = 64
 Accuracies = tuple[float, float]  # with the task given, and with all seen heads competing
 
 
@@ -76,7 +83,8 @@ class Learner:
         "crop-flip" shifts and mirrors images at random, anew each time
     balance
         whether classes with under a fifth of the largest class's examples come as often as that
-        one, and a last mini-batch that is less than half full joins the one before it
+        one, a last mini-batch that is less than half full joins the one before it, and batch norm's
+        statistics are taken anew from stored examples at a task's end
     seed
         decides the first weights, the order of examples and the memory's draws: same seed, same
         bits
@@ -815,7 +823,19 @@ class Learner:
                 )
                 if self.is_more_data:
                     self.memory.trim_task(self.current)
+            if self.balance and has_batch_norm(self.backbone):
+                retake_statistics(self.model, self._examples_of_all_classes(task))
         self.is_closed = True
+
+    def _examples_of_all_classes(self, task: Task) -> list[Tensor]:
+        """Batches of stored examples, which all classes share evenly; else some of the task's."""
+        draws = generator(self.seed, Purpose.STATISTICS, self.record.steps)
+        stored = len(self.memory) if self.method.uses_memory else 0
+        order = torch.from_numpy(draws.permutation(stored or task.size)[:STATISTICS_EXAMPLES])
+        parts = [part for part in order.split(STATISTICS_BATCH) if len(part) >= self.min_batch]
+        if stored:
+            return [self.memory.take(self.memory.available[part]).inputs for part in parts]
+        return [self.read(task, part).inputs for part in parts]
 
     @contextmanager
     def _learning(self, task: Task) -> Iterator[Model]:

@@ -333,3 +333,12 @@ def test_broken_images_of_ones_own_are_named_or_passed_over(tmp_path, capsys, mo
     assert f"2 broken images skipped: {place / 'blue' / '0.png'}, " in capsys.readouterr().err
     assert main(["run", "split-cifar", "--skip-broken"]) == 2
     assert "--skip-broken is for your own images" in capsys.readouterr().err
+
+
+def test_the_header_does_not_call_a_pretrained_network_untrained():
+    config = config_for("split-cub")
+    stream = benchmarks.make("permuted-digits", seed=1, tasks=2)
+    assert reduced(config, stream)["weights"] == "from scratch, not from ImageNet"
+    own = replace(config, backbone={"name": "./net.py:Net", "arguments": {}})
+    assert reduced(own, stream)["weights"] == "those that your network brings"
+    assert reduced(own, stream)["backbone"] == "./net.py:Net"

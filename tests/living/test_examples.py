@@ -6,7 +6,9 @@ import socket
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -42,3 +44,20 @@ def test_server_that_learns(tmp_path, monkeypatch, capsys):
     before, after = (re.search(rf"{word}: (.*)", out)[1] for word in ("before", "after"))
     assert "7" not in before
     assert "7" in after
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_pretrained(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("efficientnet_lite_pytorch")
+    draws = np.random.default_rng(1)
+    for number, names in enumerate((("owl", "swan"), ("crow",))):
+        for name in names:
+            folder = tmp_path / f"delivery{number}" / name
+            folder.mkdir(parents=True)
+            colour = draws.integers(0, 256, 3)
+            for image in range(12):
+                pixels = (colour + draws.integers(-20, 20, (96, 96, 3))).clip(0, 255)
+                Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{image}.png")
+    deliveries = [str(tmp_path / f"delivery{number}") for number in range(2)]
+    out = printed_by("pretrained.py", tmp_path / "model", monkeypatch, capsys, *deliveries)
+    assert re.findall(r"accuracy ([\d.]+)", out) == ["1.000", "1.000"]

@@ -351,6 +351,8 @@ def reduced(config: RunConfig, stream: Stream) -> dict[str, Any] | None:
 
 def _first_weights(bench: benchmarks.Benchmark, config: RunConfig) -> str | None:
     """The first weights in words, or None if they are those of the published runs."""
+    if config.weights is None and is_own(config.backbone["name"]):
+        return "those that your network brings"
     if config.weights is None:
         return "from scratch, not from ImageNet" if bench.published_weights else None
     file = f"file {config.weights[:12]}"

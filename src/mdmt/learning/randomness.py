@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     AUGMENT = 5  # crops and flips of new examples
     ORDER_OF_MORE = 6  # of more data of an earlier task
     AUGMENT_MORE = 7
+    STATISTICS = 8  # which stored examples batch norm's statistics are taken from
 
 
 def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:

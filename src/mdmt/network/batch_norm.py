@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +14,45 @@ from mdmt.backbones import BatchNorm
 from mdmt.errors import Mistake
 from mdmt.tasks import Task
 
+if TYPE_CHECKING:
+    from mdmt.network.model import Model
+
 
 def has_batch_norm(backbone: nn.Module) -> bool:
     """Whether features in evaluation mode depend on running statistics."""
     return any(isinstance(module, (_BatchNorm, BatchNorm)) for module in backbone.modules())
+
+
+def retake_statistics(model: Model, batches: Iterable[Tensor]) -> None:
+    """Set batch norm's running statistics to their mean over these batches of raw inputs.
+
+    While weights move, running statistics lag behind them, by hundreds of steps in a network with
+    a small momentum. A short task ends before they have caught up.
+    """
+    norms = [m for m in model.backbone.modules() if isinstance(m, (_BatchNorm, BatchNorm))]
+    momenta = [norm.momentum for norm in norms]
+    counts = {name: value.clone() for name, value in _counts(model)}
+    means: list[Tensor] = []
+    with torch.no_grad(), model.frozen():
+        try:
+            for norm in norms:
+                norm.momentum, norm.training = 1.0, True  # keep the statistics of one batch
+            for batch in batches:
+                model.features(batch)
+                means.append(model.statistics_vector())
+        finally:
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum, norm.training = momentum, False
+        for name, value in _counts(model):
+            value.copy_(counts[name])
+        if means:
+            model.set_values(model.flat.detach().clone(), torch.stack(means).mean(0))
+
+
+def _counts(model: Model) -> Iterator[tuple[str, Tensor]]:
+    """The buffers of the backbone that count."""
+    buffers = model.backbone.named_buffers()
+    return ((name, value) for name, value in buffers if not value.is_floating_point())
 
 
 def min_batch(backbone: nn.Module, example: Tensor) -> int:

