@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mdmt import backbones, benchmarks, checks, losses, memory, methods, metrics, ranks
+    from mdmt.cli.notebook import compare
     from mdmt.learner import Learner
     from mdmt.living.model_folder import LivingModel
     from mdmt.methods import (
@@ -30,12 +31,15 @@ if TYPE_CHECKING:
         Method,
         RWalk,
     )
+    from mdmt.report.comparison import Comparison
     from mdmt.tasks import Examples, Stream, Task
 
 _MODULES = ("backbones", "benchmarks", "checks", "losses", "memory", "methods", "metrics", "ranks")
 _OPTIONAL_MODULES = ("sklearn",)  # which need an extra, so `import *` leaves them out
-# The modules of the classes that are not methods.
+# The modules of the names that are not methods.
 _PLACES = {
+    "Comparison": "report.comparison",
+    "compare": "cli.notebook",
     "Learner": "learner",
     "LivingModel": "living.model_folder",
     "Examples": "tasks",
@@ -45,8 +49,9 @@ _PLACES = {
 
 __all__ = [
     "AGEM", "DERPP", "ER", "ERACE", "EWC", "GEM", "MAS", "MDMTR", "MEGA", "MER", "PI", "VAN",
-    "Examples", "Joint", "Learner", "LivingModel", "Method", "RWalk", "Stream", "Task",
-    "backbones", "benchmarks", "checks", "losses", "memory", "methods", "metrics", "ranks",
+    "Comparison", "Examples", "Joint", "Learner", "LivingModel", "Method", "RWalk", "Stream",
+    "Task", "backbones", "benchmarks", "checks", "compare", "losses", "memory", "methods",
+    "metrics", "ranks",
 ]  # fmt: skip
 
 

@@ -176,7 +176,7 @@ def test_differences_to_a_row_that_failed_are_missed_aloud(out, capsys):
     printed, err = compare(out, capsys, "--against", "van[lr=1e30]", methods="er,van[lr=1e30]")
     assert "difference to" not in printed
     assert err.endswith(
-        "mdmt: no differences: the row van[lr=1e30], given by --against, has no finished run\n"
+        "mdmt: no differences: van[lr=1e30], the row to compare with, has no finished run\n"
     )
 
 

@@ -79,7 +79,7 @@ ALLOWED = {  # a room, or a file at the top, and whom it may import
     "experiments": LEARNING | {"learner", "benchmarks", "data", "published"},
     "living": LEARNING | {"learner", "benchmarks", "data"},
     "sklearn": {"living"},
-    "report": BELOW | {"metrics", "runs", "system.files"},
+    "report": BELOW | {"metrics", "runs", "system.files", "system.own_code"},
     "cli": LEARNING
     | {"learner", "benchmarks", "data", "experiments", "living", "published", "report"},
     "": (
@@ -88,6 +88,7 @@ ALLOWED = {  # a room, or a file at the top, and whom it may import
             "backbones",
             "benchmarks",
             "checks",
+            "cli.notebook",  # mdmt.compare
             "learner",
             "living",
             "losses",
@@ -95,6 +96,7 @@ ALLOWED = {  # a room, or a file at the top, and whom it may import
             "methods",
             "metrics",
             "ranks",
+            "report.comparison",
             "tasks",
         }
     ),

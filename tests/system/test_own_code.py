@@ -60,8 +60,8 @@ def forget():
     """As if nothing of it had been loaded."""
     for name in ("own_a", "own_b"):
         sys.modules.pop(name, None)
-    own.read_stream.cache_clear()
-    own.stream_fingerprint.cache_clear()
+    own._loaded_stream.cache_clear()
+    own._loaded_fingerprint.cache_clear()
 
 
 def test_a_stream_and_a_network_of_ones_own(place, capsys):

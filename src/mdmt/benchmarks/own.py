@@ -1,4 +1,4 @@
-"""A user's own stream, named module:name.
+"""A user's own stream, named module:name, or one in the memory of this process.
 
 The name is a Stream, a list of tasks, or a function that returns one of them; a function with a
 parameter gets the seed.
@@ -11,8 +11,13 @@ import dataclasses
 import hashlib
 import inspect
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
+from typing import Literal
+
+import torch
 
 import mdmt.system.own_code as own_code
 from mdmt.benchmarks.splits import NetworkSpec, draw_rows, reductions
@@ -21,11 +26,39 @@ from mdmt.tasks import HeadKind, Stream, Task
 
 SEED = 1234  # of the stream that describes the benchmark before any run
 SMALLEST = 8  # pixels of an image that a ResNet can read
+SPLITS: tuple[Literal["train", "test"], ...] = ("train", "test")
+USUAL = ("seen", False, None)  # evaluate, per_class and scale of a stream
+
+
+_in_memory: dict[str, Stream] = {}
+
+
+@contextmanager
+def named(stream: Stream) -> Iterator[str]:
+    """A name for a stream in memory, under which this process finds it."""
+    plain = re.sub(r"[^\w.-]+", "-", stream.name)[:100]
+    name = f"{own_code.IN_MEMORY}:{plain}"
+    _in_memory[name] = stream
+    try:
+        yield name
+    finally:
+        del _in_memory[name]
+
+
+def read_stream(name: str, seed: int = SEED) -> Stream:
+    """Find or load the stream; a loaded one is made once per seed."""
+    if not own_code.is_in_memory(name):
+        return _loaded_stream(name, seed, own_code.version("stream", name))
+    if name not in _in_memory:
+        raise Mistake(
+            f"{name} was a stream in the memory of a program: run that program again, or write the"
+            " stream as module:name"
+        )
+    return _in_memory[name]
 
 
 @cache
-def read_stream(name: str, seed: int = SEED) -> Stream:
-    """Load the stream; it is made once per seed."""
+def _loaded_stream(name: str, seed: int, version: str | None) -> Stream:
     given = own_code.load("stream", name)
     if callable(given):
         given = given(seed) if inspect.signature(given).parameters else given()
@@ -66,18 +99,36 @@ def network_for(stream: Stream) -> NetworkSpec:
     return {"name": "mlp", "arguments": {"inputs": math.prod(shape), "width": 256}}
 
 
-@cache
 def stream_fingerprint(name: str) -> str:
-    """A hash of the names, classes, labels and inputs of all tasks."""
+    """A hash of all that the stream teaches."""
+    if own_code.is_in_memory(name):
+        return _fingerprint(read_stream(name))
+    return _loaded_fingerprint(name, own_code.version("stream", name))
+
+
+@cache
+def _loaded_fingerprint(name: str, version: str | None) -> str:
+    return _fingerprint(read_stream(name))
+
+
+def _fingerprint(stream: Stream) -> str:
+    """A hash of names, classes, labels and inputs as they are learned, and of unusual settings."""
     digest = hashlib.sha256()
-    for task in read_stream(name):
+    for number, task in enumerate(stream):
         digest.update(repr((task.name, task.classes)).encode())
-        for examples in (task.train, task.test):
+        if stream.order is not None:
+            digest.update(stream.order(number, len(task.train)).numpy().tobytes())
+        for split in SPLITS:
+            examples = task.train if split == "train" else task.test
             if examples is None:
                 continue
             digest.update(examples.labels.numpy().tobytes())
-            for start in range(0, len(examples), 1000):
-                digest.update(
-                    examples.inputs[start : start + 1000].cpu().contiguous().numpy().tobytes()
-                )
+            for rows in torch.arange(len(examples)).split(1000):
+                inputs = task.inputs(split, rows)
+                digest.update(inputs.cpu().contiguous().numpy().tobytes())
+    settings = (stream.evaluate, stream.per_class, stream.scale)
+    if settings != USUAL:
+        digest.update(repr(settings).encode())
+    if stream.mean is not None:
+        digest.update(stream.mean.numpy().tobytes())
     return digest.hexdigest()

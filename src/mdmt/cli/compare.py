@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from mdmt.cli.many_runs import run_all_with_progress, tell_failures
+from mdmt.cli.many_runs import run_all_with_progress
 from mdmt.cli.options import Against, Format, Methods, RunOptions
 from mdmt.cli.progress import tell
 from mdmt.errors import Mistake
 from mdmt.words import count
 
 if TYPE_CHECKING:
+    from mdmt.report.comparison import Comparison
     from mdmt.runs.config import RunConfig
-    from mdmt.runs.rows import Failure, Row
 
 
 def compare(
@@ -45,13 +45,34 @@ def _compare(
     ablation: bool = False,
 ) -> None:
     """Check the whole request, do the runs, print the rows."""
-    from mdmt.experiments.resolve import configs_for
     from mdmt.report.text import check_format
+
+    check_format(format_)
+    found = run_comparison(options, variants, against, ablation=ablation)
+    if options.json:
+        rows = [row.to_json() for row in found.rows]
+        print(dumps({"rows": rows, "failed": found.failed}))
+    else:
+        _print(found, format_)
+    if not found.rows:
+        raise typer.Exit(2)
+
+
+def run_comparison(
+    options: RunOptions,
+    variants: list[str],
+    against: str | None,
+    *,
+    ablation: bool = False,
+    in_memory: bool = False,
+) -> Comparison:
+    """Do the runs, with their progress on stderr; those of a stream in memory in this process."""
+    from mdmt.experiments.resolve import configs_for
+    from mdmt.report.comparison import Comparison
     from mdmt.runs.differences import with_differences
     from mdmt.runs.paper import distinct_rows
     from mdmt.runs.rows import with_table_2
 
-    check_format(format_)
     configs = configs_for(options, variants)
     _warn_of_best(options, configs)
     reference = None if against is None else find_row(against, variants, configs)
@@ -60,20 +81,13 @@ def _compare(
     numbers = distinct_rows(configs[0][0].heads)
     if ablation:
         configs = _distinct(configs, numbers)
-    rows, failed = run_all_with_progress(configs, options)
+    rows, failed = run_all_with_progress(configs, options, in_memory=in_memory)
     if ablation:
         rows = with_table_2(rows, configs, numbers)
     finished = [row for row in rows if row is not None]
     if reference is not None:
         finished = with_differences(finished, reference)
-    if options.json:
-        print(dumps({"rows": [row.to_json() for row in finished], "failed": failed}))
-    else:
-        _print(finished, failed, format_)
-    if finished and reference not in (None, *(row.label for row in finished)):
-        tell(f"no differences: the row {reference}, given by --against, has no finished run")
-    if not finished:
-        raise typer.Exit(2)
+    return Comparison(finished, failed, reference)
 
 
 def _warn_of_best(options: RunOptions, configs: list[list[RunConfig]]) -> None:
@@ -109,12 +123,11 @@ def find_row(name: str, variants: list[str], configs: list[list[RunConfig]]) -> 
     return of_method[0]
 
 
-def _print(rows: list[Row], failed: list[Failure], format_: str) -> None:
-    from mdmt.report.tables import blocks, chance_lines, csv_lines
+def _print(found: Comparison, format_: str) -> None:
+    from mdmt.report.tables import blocks, csv_lines
     from mdmt.report.text import print_blocks
 
-    if rows:
-        print_blocks(blocks(rows), csv_lines(rows), format_)
-    for warning in chance_lines(rows):
-        tell(warning)
-    tell_failures(failed)
+    if found.rows:
+        print_blocks(blocks(found.rows), csv_lines(found.rows), format_)
+    for note in found.notes:
+        tell(note)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import typer
 from typer.models import ParameterInfo
@@ -125,6 +125,7 @@ def may_remove(thing: str, description: str, yes: bool) -> bool:
 class RunOptions(RunRequest):
     """A request, and how its runs are done: where, how many at a time, with which output."""
 
+    fresh_words: ClassVar[str] = "--fresh"  # how the user asks for it
     workers: str = "auto"
     cluster: str | None = None
     out: str = "runs"

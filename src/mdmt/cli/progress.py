@@ -1,5 +1,7 @@
 """Progress on stderr: a bar or a table on a terminal, plain lines elsewhere.
 
+A notebook shows the table below its cell, as plain text that changes.
+
 rich and torch are imported only when something is drawn, so that help texts stay quick.
 """
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from mdmt.learner import Learner
     from mdmt.runs.rows import Row
 
+WIDTH = 100  # columns of a table in a notebook
 MINUTE = 60.0  # seconds between two lines of progress if nothing is drawn
 
 
@@ -29,7 +32,7 @@ def tell(message: str, *, from_any_rank: bool = False) -> None:
 
 
 class _Screen:
-    """Stderr: a terminal to draw on, or a file for plain lines; unused if quiet."""
+    """Stderr: a terminal to draw on, a notebook, or a file for plain lines; unused if quiet."""
 
     def __init__(self, quiet: bool) -> None:
         from rich.console import Console
@@ -37,10 +40,11 @@ class _Screen:
         self.console = Console(stderr=True)
         self.quiet = quiet
         self.draws = not quiet and self.console.is_terminal
+        self.is_notebook = not quiet and self.console.is_jupyter
 
     def line(self, text: str) -> None:
         """Print a plain line if nothing is drawn."""
-        if not (self.quiet or self.draws):
+        if not (self.quiet or self.draws or self.is_notebook):
             print(text, file=sys.stderr, flush=True)
 
     def bar(self, *columns: Any) -> Any:
@@ -125,6 +129,7 @@ class LiveTable(_Screen):
         self.places: dict[str, dict[int, Event]] = {label: {} for label in labels}
         self.warnings: set[str] = set()  # those that were printed
         self.computed = 0  # runs that were computed, not read
+        self.display_id = ""  # of the table in a notebook, once it is shown
         self.begin = self.last_time = time.monotonic()
         self.live = Live(
             console=self.console, transient=True, refresh_per_second=4, get_renderable=self.table
@@ -137,6 +142,8 @@ class LiveTable(_Screen):
 
     def __exit__(self, *_: object) -> None:
         self.live.stop()
+        if self.display_id:
+            self._show(", ".join(self._so_far()))
 
     def event(self, event: Event) -> None:
         """A run has started, advanced or warned; warnings are printed even if quiet."""
@@ -145,7 +152,11 @@ class LiveTable(_Screen):
             if event.text in self.warnings:  # every seed may give the same warning
                 return
             self.warnings.add(event.text)
-            self.console.print(f"mdmt: {event.text}", markup=False, highlight=False, soft_wrap=True)
+            if self.draws:
+                text = f"mdmt: {event.text}"
+                self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            else:
+                tell(event.text)
             return
         self.places[label][seed] = event
         if event.kind == "start":
@@ -153,6 +164,7 @@ class LiveTable(_Screen):
         elif time.monotonic() - self.last_time >= MINUTE:
             self.line(self.summary())
             self.last_time = time.monotonic()
+        self._show_table()
 
     def outcome(self, outcome: Outcome, row: Row | None) -> None:
         """A run has ended; `row` summarises the finished runs of its variant."""
@@ -169,13 +181,31 @@ class LiveTable(_Screen):
             value = A_T.of(record)
             accuracy = "not tested" if value is None else f"{A_T.name} {A_T.text(value)} %"
             self.line(f"{label}, seed {seed}: {accuracy}, {record.seconds:.1f} s")
+        self._show_table()
+
+    def _show_table(self) -> None:
+        """Show the table in a notebook, in the place of the one before."""
+        if self.is_notebook:
+            from mdmt.report.text import plain_text
+
+            self._show(plain_text([self.table()], WIDTH))
+
+    def _show(self, text: str) -> None:
+        from IPython.display import display, update_display
+
+        content = {"text/plain": text}
+        if self.display_id:
+            update_display(content, raw=True, display_id=self.display_id)
+        else:
+            self.display_id = f"mdmt-{id(self)}-{time.monotonic_ns()}"
+            display(content, raw=True, display_id=self.display_id)
 
     def summary(self) -> str:
         """The number of finished runs, the time elapsed, and the estimated time left."""
         total = len(self.rows) * self.seeds
         over = sum(self.finished.values())
         elapsed = time.monotonic() - self.begin
-        words = [f"{over} of {total} runs", clock(elapsed)]
+        words = self._so_far()
         work = self.computed + sum(
             event.done for events in self.places.values() for event in list(events.values())
         )
@@ -183,6 +213,10 @@ class LiveTable(_Screen):
             left = total - (over - self.computed) - work
             words.append(f"about {clock(elapsed * left / work)} left")
         return ", ".join(words)
+
+    def _so_far(self) -> list[str]:
+        total, over = len(self.rows) * self.seeds, sum(self.finished.values())
+        return [f"{over} of {total} runs", clock(time.monotonic() - self.begin)]
 
     def table(self) -> Any:
         """The rows so far, in columns of constant width."""
@@ -207,7 +241,8 @@ class LiveTable(_Screen):
             lines.append([self.short[label], f"{metric:>13}", runs, f"{share:>5}", f"{so_far:>6}"])
         header = self.summary() + (f"; all with {', '.join(self.shared)}" if self.shared else "")
         grid = Grid(["method", A_T.heading, "runs", "now", "so far"], lines)
-        return Group(Text(header), rich_table(grid, self.console.width))
+        width = WIDTH if self.is_notebook else self.console.width
+        return Group(Text(header), rich_table(grid, width))
 
 
 class DownloadBar(_Screen):

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import mdmt.benchmarks as benchmarks
 from mdmt.errors import Mistake
 from mdmt.experiments.resolve import check_config, file_sha256
 from mdmt.experiments.run import run
@@ -19,7 +20,7 @@ from mdmt.runs.folder import RECORD, RunFolder
 from mdmt.runs.record import MATRICES, RunRecord, versions
 from mdmt.runs.step_log import StepLog
 from mdmt.system.files import JsonObject
-from mdmt.system.own_code import file_of, is_own
+from mdmt.system.own_code import file_of, is_in_memory, is_own
 from mdmt.words import count
 
 END = sys.maxsize  # sorts after every step of a task
@@ -116,6 +117,8 @@ def _config(folder: RunFolder, data: str | None, weights: str | None, trust: boo
             f" it with {command} with another --out"
         )
     config = folder.config
+    if is_in_memory(config.benchmark):
+        benchmarks.find(config.benchmark)  # refuses it, since the program has ended
     if not trust:
         _refuse_own_code(folder, config)
     config = replace(config, data=data or config.data, weights_file=weights or config.weights_file)

@@ -1,4 +1,4 @@
-"""Workers, which do several runs at a time: their interface, and processes of this machine.
+"""Workers, which do the runs: their interface, processes of this machine, and this process.
 
 A process and its parent share only the run folder and a pipe, through which the process reports its
 progress. `cluster.py` has workers of another kind, those of a Ray cluster.
@@ -18,11 +18,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from mdmt.errors import summarise
+from mdmt.errors import Stopped, summarise
 from mdmt.learning.progress import progress_of
 from mdmt.runs.config import RunConfig
 from mdmt.runs.record import RunRecord
-from mdmt.system.processes import become_worker, ending, start_fork_server
+from mdmt.system.processes import become_worker, ending, main_hidden, start_fork_server
 
 if TYPE_CHECKING:
     from mdmt.learner import Learner
@@ -39,6 +39,7 @@ class Outcome:
     record: RunRecord | None
     reason: str = ""
     read: bool = False  # whether the run was finished before
+    stopped: bool = False  # whether it was asked to stop, and can go on later
 
 
 @dataclass(frozen=True)
@@ -104,14 +105,15 @@ class Processes:
 
     def start(self, config: RunConfig) -> None:
         """Begin a run in a new process."""
-        start_fork_server()
         ours, theirs = self.context.Pipe(duplex=False)
         card = self._free_card()
         environment = {**os.environ, **({} if card is None else {"CUDA_VISIBLE_DEVICES": card})}
         process = self.context.Process(
             target=_work, args=(theirs, config, *self.arguments, environment), daemon=True
         )
-        process.start()
+        with main_hidden():
+            start_fork_server()
+            process.start()
         theirs.close()  # so that the pipe ends when the process does
         self.running[ours] = _Run(config, process, card)
 
@@ -153,6 +155,49 @@ class Processes:
                 run.process.join()
             pipe.close()
         self.running.clear()
+
+
+class ThisProcess:
+    """The process itself as the only worker: for streams that no other process can load.
+
+    `report` gets the events of a run while it is going on.
+    """
+
+    slots = 1
+
+    def __init__(
+        self,
+        out: str | Path,
+        report: Callable[[Event], None],
+        *,
+        fresh: bool = False,
+        every: int | str | None = None,
+    ) -> None:
+        self.out = str(out)
+        self.report = report
+        self.fresh, self.every = fresh, every
+        self.queue: list[RunConfig] = []
+
+    def start(self, config: RunConfig) -> None:
+        """Note a run; `next` does it."""
+        self.queue.append(config)
+
+    def next(self) -> Outcome:
+        """Do the run. If it is asked to stop, it leaves a checkpoint, and nothing else is done."""
+        import torch
+
+        threads = torch.get_num_threads()  # a run sets its own number
+        config = self.queue.pop()
+        try:
+            outcome = do_run(config, self.out, self.report, fresh=self.fresh, every=self.every)
+        finally:
+            torch.set_num_threads(threads)
+        if outcome.stopped:
+            raise KeyboardInterrupt
+        return outcome
+
+    def stop(self) -> None:
+        """Nothing is going on between two runs."""
 
 
 def visible_cards() -> list[str]:
@@ -218,7 +263,7 @@ def do_run(
     except Exception as error:
         if os.environ.get("MDMT_TRACEBACK"):
             traceback.print_exc()
-        return Outcome(config, None, summarise(error))
+        return Outcome(config, None, summarise(error), stopped=isinstance(error, Stopped))
     return Outcome(config, record)
 
 

@@ -19,6 +19,7 @@ from mdmt.report.charts import Chart, Series
 from mdmt.report.figures import Clouds, Matrices, group_names
 from mdmt.report.study import Array
 from mdmt.report.style import GRID, INK, TASK_COLOURS, TASK_MARKERS, Style
+from mdmt.runs.picture import DPI, Picture
 from mdmt.words import fold
 
 RC: Any = {
@@ -48,13 +49,13 @@ LEGEND_LETTERS = 40  # a longer label puts the legend below the chart
 PANEL_LETTERS = 32  # in a line of a panel's title
 
 
-def draw_chart(chart: Chart, styles: dict[str, Style]) -> Figure:
+def draw_chart(chart: Chart, styles: dict[str, Style]) -> Picture:
     """A chart of lines or points with its title and legend."""
     with mpl.rc_context(RC):
         labels = [plain(series.label) for series in chart.series]
         beside = max(map(len, labels), default=0) <= LEGEND_LETTERS
         height = 4.2 if beside else 4.2 + 0.22 * len(labels)
-        figure = Figure(figsize=(7.6, height), layout="constrained")
+        figure = Picture(figsize=(7.6, height), layout="constrained")
         axes = figure.subplots()
         for series in chart.series:
             _draw_series(axes, chart, series, styles[series.label])
@@ -171,7 +172,7 @@ def _panels(title: str, labels: list[str], extra: float) -> tuple[Figure, list[A
     """Empty panels, four in a row, each with its method's name."""
     columns = min(4, len(labels))
     rows = -(-len(labels) // columns)
-    figure = Figure(figsize=(2.6 * columns + 1.2, 2.5 * rows + extra), layout="constrained")
+    figure = Picture(figsize=(2.6 * columns + 1.2, 2.5 * rows + extra), layout="constrained")
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=11)
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in grid[len(labels) :]:
@@ -195,5 +196,5 @@ def png(figure: Figure) -> bytes:
     """The figure as PNG on white."""
     data = io.BytesIO()
     with mpl.rc_context(RC):
-        figure.savefig(data, format="png", dpi=200, facecolor="white", metadata={"Software": None})
+        figure.savefig(data, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
     return data.getvalue()

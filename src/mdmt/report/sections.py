@@ -22,6 +22,7 @@ from mdmt.runs.differences import with_differences
 from mdmt.runs.ranking import ranking
 from mdmt.runs.request import RunRequest
 from mdmt.runs.rows import Row, Spread, reference
+from mdmt.system.own_code import is_in_memory
 from mdmt.words import bytes_text
 
 
@@ -267,9 +268,9 @@ def _point(line: Series, place: int | None, digits: int) -> str:
 def commands(study: Study) -> list[str]:
     """The `mdmt compare` commands that repeat the runs of a study, one for each set of seeds.
 
-    Held-out tasks have none, because only `mdmt tune` runs them.
+    Held-out tasks have none, because only `mdmt tune` runs them; nor has a stream in memory.
     """
-    if study.runs[0].config.cross_validation:
+    if study.runs[0].config.cross_validation or is_in_memory(study.benchmark):
         return []
     labels: dict[tuple[tuple[int, ...], tuple[str, ...]], list[str]] = {}
     for entry in study.entries:

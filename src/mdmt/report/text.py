@@ -1,10 +1,11 @@
-"""Text tables: on the terminal, as markdown, as LaTeX and as CSV."""
+"""Text tables: on the terminal, as markdown, as HTML, as LaTeX and as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mdmt.metrics as metrics
@@ -61,11 +62,15 @@ def print_blocks(blocks: list[TableBlock], records: list[dict[str, object]], for
     else:
         console = screen()
         if console.color_system is None:  # the screen shows no bold text
-            blocks = [
-                block._replace(below=[line for line in block.below if line != BOLD])
-                for block in blocks
-            ]
+            blocks = without_bold(blocks)
         console.print(*as_table(blocks, console.width), sep="\n")
+
+
+def without_bold(blocks: list[TableBlock]) -> list[TableBlock]:
+    """The blocks without the line that explains bold cells, for a screen that shows none."""
+    return [
+        block._replace(below=[line for line in block.below if line != BOLD]) for block in blocks
+    ]
 
 
 def screen() -> Console:
@@ -117,6 +122,16 @@ def format_difference(metric: Metric, cell: Spread | None) -> str:
         return mean
     low, high = (metric.text(end, signed=True) for end in ends)
     return f"{mean} [{low}, {high}]"
+
+
+def plain_text(parts: list[Any], width: int) -> str:
+    """What rich prints, without colours and other codes."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    console = Console(file=text, width=width, color_system=None, force_jupyter=False)
+    console.print(*parts, sep="\n", markup=False, highlight=False)
+    return "\n".join(line.rstrip() for line in text.getvalue().rstrip().splitlines())
 
 
 def as_table(blocks: list[TableBlock], width: int) -> list[Any]:
@@ -210,6 +225,25 @@ def _markdown(block: TableBlock) -> str:
 def _markdown_cell(cell: str) -> str:
     text = cell.replace("|", "\\|").replace("*", "\\*")
     return f"**{text}**" if isinstance(cell, Strong) else text
+
+
+def as_html(blocks: list[TableBlock]) -> str:
+    """The blocks as tables of HTML, for notebooks."""
+    return "\n".join(map(_html, blocks))
+
+
+def _html(block: TableBlock) -> str:
+    parts = [f"<div>{escape(line)}</div>" for line in block.above]
+    header, *body = (map(_html_cell, cells) for cells in (block.grid.columns, *block.grid.rows))
+    lines = ["<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>" for cells in body]
+    names = "".join(f"<th>{cell}</th>" for cell in header)
+    parts.append(f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
+    parts += [f"<div><small>{escape(line)}</small></div>" for line in block.below]
+    return "\n".join(parts)
+
+
+def _html_cell(cell: str) -> str:
+    return f"<b>{escape(cell)}</b>" if isinstance(cell, Strong) else escape(cell)
 
 
 def as_latex(blocks: list[TableBlock]) -> str:

@@ -13,12 +13,17 @@ import subprocess
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Self, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Self, TypedDict, cast
 
 import mdmt.runs.gate as gate
-from mdmt.errors import Mistake
+from mdmt.errors import Mistake, optional
 from mdmt.metrics import BETA, metrics_of
 from mdmt.system.files import JsonObject
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from mdmt.runs.picture import Picture
 
 Matrix = list[list[float | None]]  # one row per learned task; None: not evaluated
 MATRICES = ("accuracy", "accuracy_task_free", "drift")
@@ -76,6 +81,38 @@ class Record:
             drift=_square(self.drift, size),
             curve=_padded(self.curve, BETA + 1),
         )
+
+    def to_pandas(self) -> DataFrame:
+        """A frame of pandas with a line for each task that was tested after a task.
+
+        Its columns are `after` and `task` (names of tasks), `accuracy`, `accuracy_task_free` and
+        `drift`; `frame.pivot(index="after", columns="task", values="accuracy")` is the matrix.
+        """
+        pandas = optional("pandas", "to_pandas")
+        whole = self.padded()
+        names = [task["name"] for task in whole.tasks]
+        lines = [
+            {"after": after, "task": task, **{key: getattr(whole, key)[i][j] for key in MATRICES}}
+            for i, after in enumerate(names)
+            for j, task in enumerate(names)
+            if whole.accuracy[i][j] is not None
+        ]
+        frame: DataFrame = pandas.DataFrame(lines, columns=["after", "task", *MATRICES])
+        return frame.astype(dict.fromkeys(MATRICES, float))
+
+    def plot(self) -> Picture:
+        """A figure of matplotlib: the accuracy on each task after each task."""
+        optional("matplotlib", "plot")
+        import numpy
+
+        from mdmt.runs.picture import accuracy_picture
+
+        whole = self.padded()
+        names = [task["name"] for task in whole.tasks]
+        values = 100 * numpy.array(whole.accuracy, dtype=float).reshape(len(names), -1)
+        metrics = {name: value for name, value in self.metrics.items() if value is not None}
+        title = ", ".join(f"{name} {value:.3f}" for name, value in metrics.items())
+        return accuracy_picture(values, names, title)
 
     def to_json(self) -> JsonObject:
         """The measurements and metrics, as record.json holds them, with the versions in use."""

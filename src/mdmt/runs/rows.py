@@ -52,6 +52,11 @@ class Failure(TypedDict):
     reason: str
 
 
+def failure_text(run: Failure) -> str:
+    """A failed run in one line."""
+    return f"failed: {run['label']}, seed {run['seed']}: {run['reason']}"
+
+
 @dataclass(frozen=True)
 class Differences:
     """The metrics of a row minus those of another row, paired by seed."""

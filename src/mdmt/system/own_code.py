@@ -10,11 +10,15 @@ import importlib
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from mdmt.errors import Mistake
 
 OWN_IMAGES = "folder"  # the benchmark made of the images in a folder
+_sources: WeakKeyDictionary[ModuleType, str | None] = WeakKeyDictionary()  # when it was loaded
+IN_MEMORY = "in-memory"  # stands for the module of a stream in memory; no module has this name
 
 
 def is_own(name: str) -> bool:
@@ -25,6 +29,11 @@ def is_own(name: str) -> bool:
 def is_own_data(benchmark: str) -> bool:
     """Whether a benchmark is the user's own images or stream, of which nothing is published."""
     return benchmark == OWN_IMAGES or is_own(benchmark)
+
+
+def is_in_memory(benchmark: str) -> bool:
+    """Whether a benchmark is a stream in the memory of a program, which no other can load."""
+    return benchmark.startswith(f"{IN_MEMORY}:")
 
 
 def canonical(name: str) -> str:
@@ -50,14 +59,28 @@ def canonical(name: str) -> str:
 
 
 def load(what: str, name: str) -> Any:
-    """Import the object that `module:name` or `path/file.py:name` stands for."""
+    """Import the object that `module:name` or `path/file.py:name` stands for.
+
+    A module whose file was edited since is loaded again, as a notebook expects.
+    """
     module, _, attribute = canonical(name).partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")  # finds modules in the current folder
     try:
-        return getattr(importlib.import_module(module), attribute)
+        found = importlib.import_module(module)
+        now = source_sha256(module)
+        if _sources.setdefault(found, now) != now:
+            _sources[found] = now
+            importlib.reload(found)
+        return getattr(found, attribute)
     except (ImportError, AttributeError, SyntaxError, ValueError) as error:
         raise Mistake(f"{what} {name!r} cannot be loaded: {error}") from None
+
+
+def version(what: str, name: str) -> str | None:
+    """The hash of the file of an object that `load` finds; it changes when the file is edited."""
+    load(what, name)
+    return source_sha256(canonical(name).partition(":")[0])
 
 
 def file_of(name: str) -> Path | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver, parent_process, resource_tracker
-from types import FrameType
+from types import FrameType, ModuleType
 
 REQUESTS = (signal.SIGINT, signal.SIGTERM)  # signals that ask a run to stop
 Handler = Callable[[int, FrameType | None], None]
@@ -164,6 +164,20 @@ def _wait(child: int, mask: set[int | signal.Signals]) -> ChildEnd:
 def _stop_when_closed(pipe: int) -> None:
     os.read(pipe, 1)  # nobody writes to it: this returns when the parent is gone
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def main_hidden() -> Iterator[None]:
+    """Keep new processes from importing the program that starts them.
+
+    Workers do not need it, and without `if __name__ == "__main__"` it would start over in each.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def start_fork_server() -> None:
