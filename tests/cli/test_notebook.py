@@ -1,5 +1,6 @@
 """`mdmt.compare` in Python: it is the command, and a notebook shows what it gives."""
 
+import inspect
 import json
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from mdmt.runs.folder import RunFolder, find_runs
 from support.helpers import mistake, small_stream, some_row
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "first-steps.ipynb"
+API = Path(__file__).parents[2] / "docs" / "api.md"
 SMALL = {"tasks": 2, "subset": 60}
 pytestmark = pytest.mark.xdist_group("notebook")  # the tests share the runs of one folder
 
@@ -300,3 +302,16 @@ def test_progress_in_a_notebook_has_no_escape_codes(executed):
     kinds = [output.output_type for output in outputs(executed, 'against="van"')]
     assert kinds == ["display_data", "execute_result"]
     assert outputs(executed, 'against="van"')[0].data["text/plain"].startswith("9 of 9 runs, 0:")
+
+
+def test_the_page_of_the_interface(tmp_path, monkeypatch, capsys):
+    """Its example runs, and it names every argument of compare and every call of a Comparison."""
+    monkeypatch.chdir(tmp_path)
+    page = API.read_text().split("## Comparisons")[1].split("\n## ")[0]
+    block = page.split("```python")[1].split("```")[0]
+    exec(compile(block, "api.md", "exec"), {"__name__": "page"})
+    assert "difference to van" in capsys.readouterr().out
+    assert (tmp_path / "fig4.png").stat().st_size > 10_000
+    names = {name for name in inspect.signature(mdmt.compare).parameters if name != "options"}
+    names |= {name for name in vars(mdmt.Comparison) if not name.startswith("_")}
+    assert {name for name in names if f"`{name}" not in page} <= {"notes"}
