@@ -115,7 +115,7 @@ def test_the_preset_best_reaches_mdmt_r_and_the_others_are_told_of(monkeypatch, 
     asked = []
     monkeypatch.setattr(
         "mdmt.cli.compare.run_all_with_progress",
-        lambda configs, _: (asked.extend(configs) or [None] * 2, []),
+        lambda configs, _, **more: (asked.extend(configs) or [None] * 2, []),
     )
     assert (
         main(
