@@ -18,7 +18,7 @@ def test_the_first_python_of_the_readme(tmp_path, monkeypatch, capsys):
     space = {}
     exec(compile(program, README.name, "exec"), space)
     printed = capsys.readouterr().out
-    assert re.sub(r"\d\.\d+", "#", printed) == re.sub(r"\d\.\d+", "#", shown)
+    assert re.sub(r"\d[\d.]*", "#", printed) == re.sub(r"\d[\d.]*", "#", shown)
     # Other processors round differently.
     for real, wanted in zip(numbers(printed), numbers(shown), strict=True):
         assert abs(real - wanted) < 0.06
