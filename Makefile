@@ -30,7 +30,7 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Speed, as ratios: bench/results.json and the tables of docs/performance.md. Some five minutes.
+# Speed, as ratios: bench/results.json and the tables of docs/performance.md. Some ten minutes.
 bench: $(READY)
 	$(BIN)/python bench/speed.py
 

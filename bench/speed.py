@@ -2,9 +2,10 @@
 
     python bench/speed.py [--only PART ...]
 
-Parts: steps, resnet, evaluation, checkpoint, startup, growth, scale, ranks. Contestants take turns
-(`timing.py`); one thread. A step of ours is `Learner.step` with the reading of its mini-batch, in
-the middle of a task with a full memory.
+Parts: steps, resnet, evaluation, checkpoint, startup, growth, scale, ranks, and those of
+`living.py`: answers, start, serving. Contestants take turns (`timing.py`); one thread. A step of
+ours is `Learner.step` with the reading of its mini-batch, in the middle of a task with a full
+memory.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import torch
 
 import bare
 import growth
+import living
 import mdmt
 import scale
 import two_ranks
@@ -198,13 +200,18 @@ PARTS = {
     "growth": growth.rows,
     "scale": scale.rows,
     "ranks": two_ranks.rows,
+    **living.PARTS,
 }
 
 
-def main() -> None:
+def main(default: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--only", nargs="+", choices=PARTS, help="measure these parts; the others stay as they were"
+        "--only",
+        nargs="+",
+        choices=PARTS,
+        default=default,
+        help="measure these parts; the others stay as they were",
     )
     parser.add_argument("--results", type=Path, default=HERE / "results.json")
     wanted = parser.parse_args()

@@ -16,6 +16,9 @@ TITLES = {
     "growth": "Growth",
     "scale": "Many runs",
     "ranks": "A step on the reduced ResNet-18 by two ranks",
+    "answers": "Answers of a model folder",
+    "start": "Start of `mdmt predict`",
+    "serving": "`mdmt serve`, 16 clients",
 }
 
 

@@ -1,5 +1,6 @@
 """The server: answers, limits, tokens, jobs that survive a crash, versions taken up while asked."""
 
+import asyncio
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import mdmt
@@ -21,7 +23,7 @@ pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
 testclient = pytest.importorskip("fastapi.testclient", reason="httpx is not installed")
 
 from mdmt.living.jobs import Jobs  # noqa: E402
-from mdmt.living.serving import Limits, Serving  # noqa: E402
+from mdmt.living.serving import How, Limits, Question, Serving  # noqa: E402
 from mdmt.living.web_app import make_app  # noqa: E402
 
 TOKEN = "a secret"
@@ -81,6 +83,42 @@ def test_answers_are_those_of_the_model(client, tmp_path):
     assert np.allclose([[one[c] for c in model.classes] for one in given], shares, atol=1e-6)
     unknown = asked.post("/predict", json={"inputs": x[:1].tolist(), "reject": 1.0}).json()
     assert unknown["predictions"][0]["label"] in (None, "owl")
+
+
+def test_questions_of_one_batch_are_answered_each_in_its_way(tmp_path):
+    model = vectors(tmp_path / "m")
+    serving = Serving(model)
+    x = torch.tensor(delivery(["owl", "kite"], count=2, seed=9)[0])
+    far = torch.full((1, 12), 3.4e38)
+
+    async def ask():
+        answering = asyncio.create_task(serving.batcher.run())
+        found = await asyncio.gather(
+            *(
+                serving.predict(Question(inputs, how))
+                for inputs, how in (
+                    (x[:1], How()),
+                    (x, How(top=2)),
+                    (x[3:], How(reject=1.1)),
+                    (x[:1], How(task="nowhere")),
+                    (far, How()),
+                    (x[3:], How()),
+                )
+            ),
+            return_exceptions=True,
+        )
+        answering.cancel()
+        return found
+
+    one, all_, unknown, nowhere, too_large, last = asyncio.run(ask())
+    assert serving.registry.get_sample_value("mdmt_batch_size_count") == 1
+    assert [answer["label"] for answer in one["predictions"]] == ["owl"]
+    assert [answer["label"] for answer in all_["predictions"]] == ["owl", "owl", "kite", "kite"]
+    assert all(len(answer["top"]) == 2 for answer in all_["predictions"])
+    assert [answer["label"] for answer in unknown["predictions"]] == [None]
+    assert [answer["label"] for answer in last["predictions"]] == ["kite"]
+    assert "nowhere" in nowhere.detail
+    assert "overflows" in too_large.detail
 
 
 def test_images_are_decoded_as_the_model_reads_them(client, tmp_path):

@@ -85,6 +85,15 @@ class Answers:
             scores = self.model.scores(self.predictor.features(x))
         return self.from_scores(scores, task, top=top, reject=reject)
 
+    def labels(self, x: Any, task: str | None = None, *, reject: float = 0.0) -> list[Any]:
+        """The most probable class of each input; None if its probability is below `reject`."""
+        shares = self.predictor.predict_proba(x, task)
+        known = [label for _, label in self.predictor.classes(task)]
+        found = [known[place] for place in shares.argmax(1).tolist()]
+        for place in (shares.max(1).astype(float) < reject).nonzero()[0].tolist():
+            found[place] = None
+        return found
+
     def from_scores(
         self, scores: Tensor, task: str | None = None, *, top: int = 1, reject: float = 0.0
     ) -> list[Answer]:

@@ -175,7 +175,7 @@ class LivingModel:
 
     def predict(self, x: Any, task: str | None = None, *, reject: float = 0.0) -> list[Any]:
         """The class of each input; None if its probability is below `reject`."""
-        return [answer.label for answer in self.predict_top(x, task, reject=reject)]
+        return self.answers().labels(x, task, reject=reject)
 
     def predict_top(
         self, x: Any, task: str | None = None, *, top: int = 1, reject: float = 0.0

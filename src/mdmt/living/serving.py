@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import math
 import os
 import threading
 import time
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +29,6 @@ from mdmt.living.batching import Batcher, Busy
 from mdmt.living.jobs import Jobs
 from mdmt.living.model_folder import LivingModel
 from mdmt.living.questions import as_image, as_model
-from mdmt.living.requests import Answered, Inputs, Predictions
 from mdmt.system.files import JsonObject
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -41,6 +43,25 @@ class Limits:
     pixels: int = 50_000_000  # of an image
     seconds: float = 30.0  # until an answer
     queue: int = 1024  # inputs that wait
+
+
+class How(NamedTuple):
+    """How a request wants to be answered."""
+
+    task: str | None = None
+    top: int = 1
+    reject: float = 0.0
+
+    def answers(self, snapshot: Answers, scores: Tensor) -> list[Answer]:
+        """The answers to scores of the network."""
+        return snapshot.from_scores(scores, self.task, top=self.top, reject=self.reject)
+
+
+class Question(NamedTuple):
+    """Inputs of one request."""
+
+    inputs: Tensor
+    how: How
 
 
 class Serving:
@@ -99,36 +120,38 @@ class Serving:
             except (Mistake, OSError):
                 continue  # the old version goes on answering
 
-    def _answer(self, inputs: Tensor) -> list[tuple[Answers, Any]]:
-        """All probabilities of each input, with the version that gave them."""
+    def _answer(self, questions: list[Question]) -> list[JsonObject | HTTPException]:
+        """The answers of one version to some questions, in one pass of the network."""
         snapshot = self.snapshot
+        inputs = torch.cat([one.inputs for one in questions])
         self.batch.observe(len(inputs))
         with snapshot.model.evaluating():
             scores = snapshot.model.scores(snapshot.model.embed(inputs))
-        return [(snapshot, row) for row in scores]
+        parts = scores.split([len(one.inputs) for one in questions])
+        found: dict[int, JsonObject | HTTPException] = {}
+        for how in {one.how for one in questions}:
+            alike = [place for place, one in enumerate(questions) if one.how == how]
+            try:
+                answers = iter(how.answers(snapshot, torch.cat([parts[i] for i in alike])))
+                found |= {i: _predictions(snapshot, answers, len(parts[i])) for i in alike}
+            except Mistake as error:  # an unknown task
+                found |= dict.fromkeys(alike, HTTPException(422, str(error)))
+        return [found[place] for place in range(len(questions))]
 
-    async def predict(self, inputs: Tensor, asked: Inputs) -> Predictions:
-        """The answers for some inputs, all of one version."""
+    async def predict(self, question: Question) -> JsonObject:
+        """The answers for some inputs, all of one version, in the form of `Predictions`."""
         begin = time.monotonic()
         try:
             async with asyncio.timeout(self.limits.seconds):
-                pairs = await self.batcher.ask(inputs)
+                answers: JsonObject = await self.batcher.ask(question, len(question.inputs))
         except Busy:
             raise HTTPException(
                 503, "too many requests are waiting", {"Retry-After": "1"}
             ) from None
         except TimeoutError:
             raise HTTPException(503, "no answer in time", {"Retry-After": "5"}) from None
-        snapshot = pairs[0][0]
-        scores = torch.stack([row for _, row in pairs])
-        if not scores.isfinite().all():
-            raise HTTPException(422, "the inputs are too large: the network overflows")
-        try:
-            answers = snapshot.from_scores(scores, asked.task, top=asked.top, reject=asked.reject)
-        except Mistake as error:  # an unknown task
-            raise HTTPException(422, str(error)) from None
         self.seconds.observe(time.monotonic() - begin)
-        return _predictions(snapshot.version, answers)
+        return answers
 
     # Reading requests.
 
@@ -181,10 +204,14 @@ class Serving:
         return schema
 
 
-def _predictions(version: int, answers: list[Answer]) -> Predictions:
-    return Predictions(
-        version=version, predictions=[Answered(**asdict(answer)) for answer in answers]
-    )
+def _predictions(
+    snapshot: Answers, answers: Iterator[Answer], count: int
+) -> JsonObject | HTTPException:
+    """The next answers, in the form of `Predictions`."""
+    mine = [vars(answer) for answer in islice(answers, count)]
+    if any(math.isnan(one["probability"]) for one in mine):
+        return HTTPException(422, "the inputs are too large: the network overflows")
+    return {"version": snapshot.version, "predictions": mine}
 
 
 def token_from_environment() -> str | None:

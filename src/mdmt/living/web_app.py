@@ -32,7 +32,7 @@ from mdmt.living.requests import (
     Refusal,
     To,
 )
-from mdmt.living.serving import Serving
+from mdmt.living.serving import How, Question, Serving
 from mdmt.system.files import JsonObject
 from mdmt.words import printable
 
@@ -171,9 +171,11 @@ def _add_answers(app: FastAPI, serving: Serving, guards: list[Any]) -> None:
     more: JsonObject = {"dependencies": guards, "responses": _refused(400, 422, 503)}
 
     @app.post("/predict", response_model=Predictions, **more)
-    async def predict(asked: Inputs) -> Predictions:
+    async def predict(asked: Inputs) -> JSONResponse:
         """Answer for inputs given as numbers."""
-        return await serving.predict(serving.numbers(asked.inputs), asked)
+        how = How(asked.task, asked.top, asked.reject)
+        question = Question(serving.numbers(asked.inputs), how)
+        return JSONResponse(await serving.predict(question))
 
     @app.post("/predict/images", response_model=Predictions, **more)
     async def predict_images(
@@ -181,10 +183,10 @@ def _add_answers(app: FastAPI, serving: Serving, guards: list[Any]) -> None:
         task: Annotated[str | None, Form()] = None,
         top: Annotated[int, Form(ge=1, le=1000)] = 1,
         reject: Annotated[float, Form(ge=0, le=1)] = 0.0,
-    ) -> Predictions:
+    ) -> JSONResponse:
         """Answer for uploaded images."""
-        asked = Inputs(inputs=[0], task=task, top=top, reject=reject)
-        return await serving.predict(await _read(serving, files), asked)
+        question = Question(await _read(serving, files), How(task, top, reject))
+        return JSONResponse(await serving.predict(question))
 
 
 async def _read(serving: Serving, files: list[UploadFile]) -> Tensor:
