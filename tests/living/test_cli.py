@@ -14,6 +14,7 @@ import torch
 
 import mdmt
 from mdmt.cli.app import main
+from mdmt.learner import Learner
 from mdmt.living.deliveries import example_digests
 from mdmt.living.versions import Versions
 from mdmt.system.files import lock
@@ -371,7 +372,11 @@ def photos(tmp_path, capsys):
         (lambda at: as_folder(at / "new", ["wren", "Owl"]), [], "'owl' and 'Owl' differ only in"),
         (lambda at: as_folder(at / "new", [accent("NFD")]), [], "the encoding of an accent"),
         (lambda at: as_folder(at / "again", ["owl", accent("NFC")]), [], "was learned already"),
-        (lambda at: (at / "empty").mkdir() or "empty", [], "empty is empty"),
+        (
+            lambda at: (at / "empty").mkdir() or "empty",
+            [],
+            "empty is empty: it has no class folders; expected DIR/class/image.jpg\n",
+        ),
         (lambda at: "nowhere", [], "nowhere is missing"),
         (lambda at: as_folder(at / "new", ["wren"]), ["--memory", "4300B"], "3 classes: give"),
         (lambda at: as_folder(at / "new", ["wren"]), ["--memory", "lots"], "such as 50MB"),
@@ -385,20 +390,30 @@ def test_deliveries_that_are_refused(photos, tmp_path, make, arguments, words, c
     assert content(photos) == before
 
 
-def test_inputs_that_cannot_be_answered(photos, birds_of_numbers, tmp_path, capsys):
+def test_questions_and_changes_that_are_refused(photos, birds_of_numbers, tmp_path, capsys):
     png = next((tmp_path / "january" / "owl").iterdir())
-    wrong = image_delivery(tmp_path / "x.npz", (3, 9, 9))
+    size = image_delivery(tmp_path / "size.npz", (3, 9, 9))
+    grey = image_delivery(tmp_path / "grey.npz", (1, 8, 8))
+    other = as_folder(tmp_path / "other", ["wren"])
     (tmp_path / "text.png").write_text("no image")
+    before = {model: content(tmp_path / model) for model in ("birds", "numbers")}
     for command, words in (
-        (["birds", png, "--task", "march"], "task 'march' was not learned; learned tasks: 'jan"),
-        (["birds", wrong], "shape (3, 9, 9)"),
-        (["birds", "text.png"], "is not an image"),
-        (["birds", "nowhere.png"], "nowhere.png is missing"),
-        (["birds", tmp_path / "january"], "is a folder"),
-        (["numbers", png], "does not read images but inputs of shape (12,)"),
-        (["nothing", png], "is not a model"),
+        (["predict", "birds", png, "--task", "march"], "task 'march' was not learned; learned"),
+        (["predict", "birds", size], "shape (3, 9, 9)"),
+        (["predict", "birds", grey], "shape (1, 8, 8)"),
+        (["predict", "birds", "text.png"], "is not an image"),
+        (["predict", "birds", "nowhere.png"], "nowhere.png is missing"),
+        (["predict", "birds", tmp_path / "january"], "is a folder"),
+        (["predict", "numbers", png], "does not read images but inputs of shape (12,)"),
+        (["predict", "nothing", png], "is not a model"),
+        (["evaluate", "birds", size], "shape (3, 9, 9)"),
+        (["evaluate", "birds", other], "classes: m\u00e9sange, owl"),
+        (["forget", "birds", "--task", "march", "--yes"], "delivery 'march' was not learned"),
+        (["forget", "birds", "--class", "Owl", "--yes"], "class 'Owl' was not learned"),
+        (["rollback", "birds", "--to", 9], "has no version 9; versions: 1"),
     ):
-        assert words in refused(capsys, "predict", *command)
+        assert words in refused(capsys, *command)
+    assert {model: content(tmp_path / model) for model in before} == before
 
 
 @pytest.fixture
@@ -501,6 +516,25 @@ def test_two_writers_at_a_time(birds, tmp_path, capsys):
     assert content(birds) == before
 
 
+def test_two_lessons_at_a_time(birds, tmp_path, capsys, monkeypatch):
+    march = as_npz(tmp_path / "march.npz", ["wren"], seed=5)
+    april = as_npz(tmp_path / "april.npz", ["crow"], seed=6)
+    step = Learner.step
+    told = []
+
+    def step_while_another_asks(learner, batch):
+        if not told:
+            before = content(birds)
+            told.append(refused(capsys, "learn", "birds", april, "--quiet"))
+            assert content(birds) == before
+        step(learner, batch)
+
+    monkeypatch.setattr(Learner, "step", step_while_another_asks)
+    assert run("learn", "birds", march) == 0
+    assert "is being changed by another process" in told[0]
+    assert mdmt.LivingModel("birds").classes[-1] == "wren"
+
+
 @pytest.mark.parametrize("place", ["learning", "birds"])
 def test_a_full_disk(birds, tmp_path, place, capsys, monkeypatch):
     """It is full while a checkpoint is written, or the new version."""
@@ -519,7 +553,9 @@ def test_a_full_disk(birds, tmp_path, place, capsys, monkeypatch):
         err = refused(capsys, "learn", "birds", march, "--json")
     assert "No space left on device" in err
     assert "free some disk space" in err
-    after = {name: data for name, data in content(birds).items() if "learning" not in name}
-    assert after == before
+    after = content(birds)
+    checkpoint = {name for name in after if name.startswith("learning/")}
+    assert bool(checkpoint) == (place == "birds")  # what was learned until then, to go on from
+    assert {name: after[name] for name in after if name not in checkpoint} == before
     assert run("learn", "birds", march) == 0
     assert mdmt.LivingModel("birds").version == 3

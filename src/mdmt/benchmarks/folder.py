@@ -24,6 +24,7 @@ from mdmt.words import count, twins
 
 IMAGE_SIZE = 32  # enough for a small network from scratch; 64 takes four times as long
 LAYOUT = "DIR/task/class/image.jpg or DIR/task/{train,test}/class/image.jpg"
+CLASSES_LAYOUT = "DIR/class/image.jpg"  # of one task
 SPLITS = {"train", "test", "val", "valid", "validation"}  # usual names for parts of one task
 NAMES = {"task": "tasks", "class": "classes"}
 IGNORE = {"thumbs.db", "desktop.ini", "__macosx"}
@@ -125,7 +126,10 @@ def class_images(place: str | Path) -> Classes:
     """The images of each class of a folder of class folders."""
     if _parts(Path(place)):
         raise Mistake(f"{place} is split into train and test: pass {Path(place, 'train')}")
-    return _class_files(Path(place))
+    try:
+        return _class_files(Path(place))
+    except Mistake as error:
+        raise Mistake(str(error).replace(LAYOUT, CLASSES_LAYOUT)) from None
 
 
 def _load_all(

@@ -98,7 +98,7 @@ def as_held_back(answers: Answers, delivery: Delivery) -> HeldBack:
             place.setdefault(c, (row, number))
     unknown = next((c for c in task.classes if c not in place), None)
     if unknown is not None:
-        raise Mistake(f"class {unknown!r} was not learned; classes: {list(place)}")
+        raise Mistake(f"class {unknown!r} was not learned; classes: {', '.join(map(str, place))}")
     rows = torch.tensor([place[c][0] for c in task.classes])[task.train.labels]
     tasks = torch.tensor([place[c][1] for c in task.classes])[task.train.labels]
     return HeldBack(task.train.inputs[torch.arange(len(rows))], rows, tasks)
