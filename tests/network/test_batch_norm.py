@@ -48,7 +48,9 @@ def test_statistics_are_the_mean_over_batches_and_nothing_else_changes(make, sha
     inputs = [x[:40], x[40:]]
     for batch in inputs:  # by hand: the first layer's mean over each batch
         seen = []
-        hook = norms[0].register_forward_pre_hook(lambda _, values: seen.append(values[0]))
+        hook = norms[0].register_forward_pre_hook(
+            lambda _, values, seen=seen: seen.append(values[0])
+        )
         model.embed(batch)
         hook.remove()
         expected.append(seen[0].transpose(0, 1).flatten(1).mean(1))

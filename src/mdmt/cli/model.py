@@ -497,11 +497,10 @@ def open_model(folder: str, backbone: str | None = None, seed: int | None = None
     )
 
 
-def _input(model: LivingModel) -> tuple[tuple[int, ...], str]:
-    """The shape and the type of one input."""
-    return model.versions_.read(
-        lambda saved: (tuple(saved.rest["input"][0]), saved.rest["input"][1])
-    )
+def _input(model: LivingModel) -> tuple[tuple[int, ...], str, list[str] | None]:
+    """The shape and the type of one input, and the names of a table's columns."""
+    shape, kind = model.versions_.read(lambda saved: saved.rest["input"])
+    return tuple(shape), kind, model.columns
 
 
 def _known_labels(model: LivingModel, names: Sequence[str]) -> list[Hashable]:

@@ -140,6 +140,11 @@ def decode(source: Path | IO[bytes], size: int, name: str | None = None) -> Pict
     return Picture(np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)), enlarged)
 
 
+def as_grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """An image of three channels as one of one channel."""
+    return np.asarray(Image.fromarray(pixels.transpose(1, 2, 0)).convert("L"))[None]
+
+
 def _key(paths: Sequence[Path], size: int) -> str:
     digest = hashlib.sha256(f"{FORMAT} {size}\n".encode())
     missing: list[str] = []

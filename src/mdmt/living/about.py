@@ -36,7 +36,11 @@ def _current(saved: SavedState) -> JsonObject:
         "method": rest["method"]["name"],
         "network": network_name(saved),
         "heads": rest["learner"]["heads"],
-        "input": {"shape": shape, "type": kind.removeprefix("torch.")},
+        "input": {
+            "shape": shape,
+            "type": kind.removeprefix("torch."),
+            "columns": living.get("columns"),
+        },
         "memory": {
             "budget": living["budget"],
             "bytes": _bytes(saved),

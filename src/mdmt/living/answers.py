@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from mdmt.backbones import make
 from mdmt.errors import Mistake
 from mdmt.living.held_back import HeldBack
+from mdmt.living.tables import arranged, is_frame
 from mdmt.network.heads import Heads
 from mdmt.network.model import Model, Normalisation, count_features
 from mdmt.network.predictor import Predictor, columns
@@ -57,11 +58,13 @@ class Answers:
         temperature: float = 1.0,
         threshold: float | None = None,
         version: int = 0,
+        columns: list[str] | None = None,
     ) -> None:
         self.model = model
         self.temperature = temperature
         self.threshold = threshold  # rejects 5 % of the held-back examples
         self.version = version
+        self.columns = columns  # the names of a table's columns
         self.predictor = Predictor(model, scale=scale / temperature)
         self.shared = model.heads.shared
 
@@ -75,6 +78,7 @@ class Answers:
             temperature=about["temperature"],
             threshold=about["threshold"],
             version=saved.rest["version"],
+            columns=about.get("columns"),
         )
 
     def answers(
@@ -82,17 +86,25 @@ class Answers:
     ) -> list[Answer]:
         """The most probable classes of each input; below `reject` the answer is unknown."""
         with self.model.evaluating():
-            scores = self.model.scores(self.predictor.features(x))
+            scores = self.model.scores(self.predictor.features(self._arranged(x)))
         return self.from_scores(scores, task, top=top, reject=reject)
 
     def labels(self, x: Any, task: str | None = None, *, reject: float = 0.0) -> list[Any]:
         """The most probable class of each input; None if its probability is below `reject`."""
-        shares = self.predictor.predict_proba(x, task)
+        shares = self.probabilities(x, task)
         known = [label for _, label in self.predictor.classes(task)]
         found = [known[place] for place in shares.argmax(1).tolist()]
         for place in (shares.max(1).astype(float) < reject).nonzero()[0].tolist():
             found[place] = None
         return found
+
+    def probabilities(self, x: Any, task: str | None = None) -> NDArray[np.float32]:
+        """The calibrated probability of each class for each input."""
+        return self.predictor.predict_proba(self._arranged(x), task)
+
+    def _arranged(self, x: Any) -> Any:
+        """Inputs with the columns of a frame in the model's order."""
+        return arranged("inputs", x, self.columns) if self.columns and is_frame(x) else x
 
     def from_scores(
         self, scores: Tensor, task: str | None = None, *, top: int = 1, reject: float = 0.0

@@ -5,18 +5,20 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mdmt.benchmarks.folder import IMAGE_SIZE, class_images
-from mdmt.data.images import OnImage, load_images
+from mdmt.data.images import OnImage, as_grey, load_images
 from mdmt.errors import Mistake
 from mdmt.inputs.arrays import RowView
+from mdmt.living.tables import arranged, header, is_frame, listed, read_table
 from mdmt.tasks import Task
 from mdmt.words import printable
 
@@ -29,6 +31,7 @@ class Delivery:
 
     task: Task
     sha256: str  # of the examples, whatever their order
+    columns: tuple[str, ...] | None = None  # the names of a table's columns
 
     @property
     def name(self) -> str:
@@ -46,7 +49,9 @@ def with_known_labels(delivery: Delivery, known: Iterable[Hashable]) -> Delivery
     classes = tuple(by_text.get(str(c), c) for c in delivery.task.classes)
     task = copy.copy(delivery.task)
     task.classes = classes
-    return Delivery(task, _sha256(task)) if classes != delivery.task.classes else delivery
+    if classes == delivery.task.classes:
+        return delivery
+    return Delivery(task, _sha256(task), delivery.columns)
 
 
 def read_delivery(
@@ -55,30 +60,35 @@ def read_delivery(
     *,
     label: str | None = None,
     image_size: int | None = None,
+    channels: int = 3,
+    columns: Sequence[str] | None = None,
     progress: OnImage | None = None,
 ) -> Delivery:
-    """Read a folder of class folders, an .npz or .csv file, arrays (x, y), a Task, a Dataset."""
-    task = _task(data, name, label, image_size or IMAGE_SIZE, progress)
+    """Read a folder of class folders, an .npz or .csv file, arrays (x, y), a Task, a Dataset.
+
+    Images get the size and channels of the model, the columns of a table its order.
+    """
+    found = None
+    if isinstance(data, (str, Path)) and Path(data).is_dir():
+        task = _images(Path(data), name, image_size or IMAGE_SIZE, channels, progress)
+    elif isinstance(data, (str, Path)) and Path(data).suffix == ".csv" and Path(data).is_file():
+        task, found = _table(Path(data), name, label, columns)
+    elif is_frame(data):
+        task, found = _frame(data, _named(name), label, columns)
+    else:
+        task = _task(data, name)
     if task.view is not None:
         raise Mistake(f"delivery {task.name!r}: a task with a view cannot be learned here")
-    return Delivery(task, _sha256(task))
+    return Delivery(task, _sha256(task), found)
 
 
-def _task(
-    data: Any, name: str | None, label: str | None, image_size: int, progress: OnImage | None
-) -> Task:
+def _task(data: Any, name: str | None) -> Task:
     if isinstance(data, Task):
         return data if name is None else data.with_view(name, data.view)  # type: ignore[arg-type]
     if isinstance(data, (str, Path)):
-        return _task_at(Path(data), name, label, image_size, progress)
+        return _arrays(Path(data), name)
     if isinstance(data, tuple) and len(data) == 2:
         return Task(_named(name), *data)
-    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
-        if label is None:
-            raise Mistake("a frame needs label=, the name of its column of classes")
-        if label not in data.columns:
-            raise Mistake(f"label={label!r}: the frame has no such column")
-        return Task(_named(name), data.drop(columns=[label]), data[label].tolist())
     if hasattr(data, "__getitem__") or hasattr(data, "__iter__"):
         return Task.from_dataset(_named(name), data)
     raise Mistake(
@@ -93,65 +103,57 @@ def _named(name: str | None) -> str:
     return name
 
 
-def _task_at(
-    path: Path, name: str | None, label: str | None, image_size: int, progress: OnImage | None
+def _images(
+    path: Path, name: str | None, size: int, channels: int, progress: OnImage | None
 ) -> Task:
-    shown = printable(str(path))
-    if path.is_dir():
-        return _images(path, name or path.resolve().name, image_size, progress)
-    if not path.is_file():
-        raise Mistake(f"{shown} is missing: expected a folder of class folders, an .npz or a .csv")
-    name = name or path.stem
-    if path.suffix == ".npz":
-        return Task(name, *_arrays(path))
-    if path.suffix == ".csv":
-        return _table(path, name, label)
-    raise Mistake(
-        f"{shown} cannot be read: expected a folder of class folders, an .npz with x and y, or a"
-        " .csv"
-    )
-
-
-def _images(path: Path, name: str, size: int, progress: OnImage | None) -> Task:
     classes = class_images(path)
     paths = [file for files in classes.values() for file in files]
     labels = [c for c, files in classes.items() for _ in files]
-    images = load_images(paths, size, progress=progress)
-    return Task(name, images.pixels, labels, classes=list(classes))
+    pixels = load_images(paths, size, progress=progress).pixels
+    if channels == 1:
+        pixels = torch.from_numpy(np.stack([as_grey(image.numpy()) for image in pixels]))
+    return Task(name or path.resolve().name, pixels, labels, classes=list(classes))
 
 
-def _arrays(path: Path) -> tuple[Any, Any]:
+def _table(
+    path: Path, name: str | None, label: str | None, columns: Sequence[str] | None
+) -> tuple[Task, tuple[str, ...]]:
+    if label is None:
+        known = listed(header(path))
+        shown = printable(str(path))
+        raise Mistake(f"{shown}: say which column holds the class with --label; columns: {known}")
+    table = read_table(path, label, columns)
+    return Task(name or path.stem, table.numbers, table.labels), table.columns
+
+
+def _frame(
+    frame: Any, name: str, label: str | None, columns: Sequence[str] | None
+) -> tuple[Task, tuple[str, ...]]:
+    if label is None:
+        raise Mistake("a frame needs label=, the name of its column of classes")
+    if label not in frame.columns:
+        raise Mistake(f"label={label!r}: the frame has no such column")
+    inputs = arranged(name, frame.drop(columns=[label]), columns)
+    return Task(name, inputs, frame[label].tolist()), tuple(map(str, inputs.columns))
+
+
+def _arrays(path: Path, name: str | None) -> Task:
+    shown = printable(str(path))
+    if not path.is_file():
+        raise Mistake(f"{shown} is missing: expected a folder of class folders, an .npz or a .csv")
+    if path.suffix != ".npz":
+        raise Mistake(
+            f"{shown} cannot be read: expected a folder of class folders, an .npz with x and y, or"
+            " a .csv"
+        )
     try:
         with np.load(path, allow_pickle=False) as content:
-            return content["x"], content["y"]
+            x, y = content["x"], content["y"]
     except KeyError:
-        raise Mistake(f"{path} must hold the arrays x (inputs) and y (classes)") from None
+        raise Mistake(f"{shown} must hold the arrays x (inputs) and y (classes)") from None
     except Exception as error:  # a foreign file can fail in many ways
-        raise Mistake(f"{path} cannot be read as .npz: {error}".splitlines()[0]) from None
-
-
-def _table(path: Path, name: str, label: str | None) -> Task:
-    import csv
-
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.reader(file))
-    header = rows[0] if rows else []
-    if label is None or label not in header:
-        known = ", ".join(header) or "none"
-        raise Mistake(f"{path}: say which column holds the class with --label; columns: {known}")
-    column = header.index(label)
-    numbers = []
-    for line, row in enumerate(rows[1:], start=2):
-        try:
-            values = [float(value) for i, value in enumerate(row) if i != column]
-        except ValueError:
-            raise Mistake(
-                f"{path}, line {line}: every column but {label} must be a number"
-            ) from None
-        if len(row) != len(header):
-            raise Mistake(f"{path}, line {line}: {len(row)} columns, the header has {len(header)}")
-        numbers.append(values)
-    return Task(name, np.array(numbers, np.float32), [row[column] for row in rows[1:]])
+        raise Mistake(f"{shown} cannot be read as .npz: {error}".splitlines()[0]) from None
+    return Task(name or path.stem, x, y)
 
 
 def example_digests(inputs: Tensor | RowView) -> list[str]:

@@ -314,6 +314,7 @@ class Teacher:
             "changes": [asdict(change) for change in changes],
             "budget": self.plan.memory,
             "holdout": self.plan.holdout,
+            "columns": self.living.get("columns") or self.delivery.columns,
             "deliveries": [*self.living.get("deliveries", ()), self._entry(held_back)],
         }
         version = add_version(self.versions, learner, held_back, about, use=promoted)

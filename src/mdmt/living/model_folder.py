@@ -140,14 +140,14 @@ class LivingModel:
         self, data: Any, name: str | None, label: str | None, size: int | None, progress: bool
     ) -> Delivery:
         """Read a delivery as the model reads its inputs; `size` is that of a new model's images."""
+        form: JsonObject = {"image_size": size}
+        if self.exists:
+            shape = self.input_shape
+            grey = len(shape) == 3 and shape[0] == 1
+            form = {"image_size": self.image_size, "channels": 1 if grey else 3}
+            form["columns"] = self.columns
         with image_bar(shown=progress) as show:
-            delivery = read_delivery(
-                data,
-                name,
-                label=label,
-                image_size=self.image_size if self.exists else size,
-                progress=show,
-            )
+            delivery = read_delivery(data, name, label=label, progress=show, **form)
         tasks = self.versions_.read(lambda saved: saved.rest["tasks"]) if self.exists else []
         return with_known_labels(delivery, (c for task in tasks for c in task["classes"]))
 
@@ -161,6 +161,12 @@ class LivingModel:
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input."""
         return self.versions_.read(lambda saved: tuple(saved.rest["input"][0]))
+
+    @property
+    def columns(self) -> list[str] | None:
+        """The names of the columns of tables, in the model's order; None if it learned none."""
+        living: JsonObject = self.versions_.read(lambda saved: saved.rest["living"])
+        return living.get("columns")
 
     # Answers.
 
@@ -185,7 +191,7 @@ class LivingModel:
 
     def predict_proba(self, x: Any, task: str | None = None) -> NDArray[np.float32]:
         """The calibrated probability of each class, a column for each of `classes`."""
-        return self.answers().predictor.predict_proba(x, task)
+        return self.answers().probabilities(x, task)
 
     def evaluate(
         self, data: Any = None, *, label: str | None = None, version: int | None = None

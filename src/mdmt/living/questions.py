@@ -12,19 +12,29 @@ from torch import Tensor
 
 from mdmt.errors import Mistake
 from mdmt.inputs.arrays import read_inputs
+from mdmt.living.tables import read_table
 from mdmt.words import printable
 
 
 def read_files(
-    paths: Sequence[str | Path], shape: tuple[int, ...], kind: str
+    paths: Sequence[str | Path],
+    shape: tuple[int, ...],
+    kind: str,
+    columns: Sequence[str] | None = None,
 ) -> tuple[list[str], Tensor]:
-    """The inputs in files, each with a name, for a model whose inputs have this shape and type."""
+    """The inputs in files, each with a name, for a model whose inputs have this shape and type.
+
+    `columns` are the names of the model's columns, if it learned tables.
+    """
     names: list[str] = []
     parts: list[Tensor] = []
     for path in map(Path, paths):
         shown = printable(str(path))
-        if path.suffix.lower() in READERS:
-            inputs = as_model(shown, READERS[path.suffix.lower()](path), shape, kind)
+        suffix = path.suffix.lower()
+        if suffix in (*READERS, ".csv"):
+            is_table = suffix == ".csv"
+            x = read_table(path, None, columns).numbers if is_table else READERS[suffix](path)
+            inputs = as_model(shown, x, shape, kind)
             names += [f"{shown}[{row}]" for row in range(len(inputs))]
         else:
             inputs = _image(path, shape, kind)
@@ -43,9 +53,7 @@ def _image(path: Path, shape: tuple[int, ...], kind: str) -> Tensor:
 
 def as_image(shown: str, source: Path | IO[bytes], shape: tuple[int, ...], kind: str) -> Tensor:
     """An image as the model reads it: of its size, in colour or grey."""
-    from PIL import Image
-
-    from mdmt.data.images import decode
+    from mdmt.data.images import as_grey, decode
 
     square = len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2]
     if not square or kind != "torch.uint8":
@@ -55,7 +63,7 @@ def as_image(shown: str, source: Path | IO[bytes], shape: tuple[int, ...], kind:
         )
     pixels = decode(source, shape[1], name=shown).pixels
     if shape[0] == 1:
-        pixels = np.asarray(Image.fromarray(pixels.transpose(1, 2, 0)).convert("L"))[None]
+        pixels = as_grey(pixels)
     return torch.from_numpy(pixels.copy())[None]
 
 
@@ -93,16 +101,4 @@ def _npz(path: Path) -> Any:
     return content["x" if "x" in names else names[0]]
 
 
-def _csv(path: Path) -> Any:
-    """The numbers below a header."""
-    import csv
-
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.reader(file))[1:]
-    try:
-        return np.array([[float(value) for value in row] for row in rows], np.float32)
-    except ValueError as error:
-        raise Mistake(f"{path}: every column must be a number ({error})") from None
-
-
-READERS = {".npy": _npy, ".npz": _npz, ".csv": _csv}
+READERS = {".npy": _npy, ".npz": _npz}
