@@ -20,8 +20,10 @@ import mdmt.backbones as backbones
 import mdmt.inputs.augment as augmentation
 import mdmt.learning.arguments as arguments
 import mdmt.learning.checkpoints as checkpoints
+import mdmt.learning.gate as gate
 import mdmt.ranks as ranks
 from mdmt.errors import Mistake
+from mdmt.inputs.arrays import read_mean, read_scale
 from mdmt.learning.checkpoints import Checkpoints
 from mdmt.learning.order import Order, Repeat, repeats_of, steps_in_epoch
 from mdmt.learning.progress import share_done, step_bar
@@ -39,7 +41,7 @@ from mdmt.network.batch_norm import (
 from mdmt.network.by_hand import gradients_for
 from mdmt.network.gradients import Gradients
 from mdmt.network.heads import Heads, LearnedTask
-from mdmt.network.model import Model, Normalisation, count_features
+from mdmt.network.model import Model, Normalisation, count_features, normalisation_for
 from mdmt.network.optimiser import Optimiser
 from mdmt.network.predictor import Prediction, Predictor
 from mdmt.runs.config import MAX_SEED
@@ -111,7 +113,7 @@ class Learner:
         heads: HeadKind | None = None,
         outputs: int = 0,
         scale: float | None = None,
-        mean: Tensor | None = None,
+        mean: Any = None,
         per_class: bool | None = None,
         augment: str = "none",
         balance: bool = False,
@@ -130,8 +132,9 @@ class Learner:
         self.batch = arguments.whole_number("batch", batch)
         self.epochs = arguments.whole_number("epochs", epochs)
         self.balance = balance
+        outputs = arguments.whole_number("outputs", outputs, least=0)
         self.heads = Heads(heads, outputs, self.device)
-        self.normalisation = Normalisation(scale, mean)
+        self.normalisation = Normalisation(read_scale(scale), read_mean(mean))
         self.per_class = per_class
         self.reader = Reader(self.heads, self.device)
         self.recorder = Recorder(
@@ -392,6 +395,8 @@ class Learner:
     @property
     def position_text(self) -> str:
         """The current task and step, in words."""
+        if not self.heads.tasks:
+            return "the start"
         return f"task {self.heads.names[self.current]!r}, step {self.step_in_task}"
 
     @property
@@ -563,15 +568,16 @@ class Learner:
         settings = {name: value for name, value in about["learner"].items() if name != "compile"}
         if precision is not None:
             settings["precision"] = precision
-        learner = cls(
-            arguments.saved_backbone(folder, about, backbone),
-            arguments.saved_method(folder, states["method"][1], method),
-            memory=arguments.saved_memory(folder, about["memory"], memory),
-            mean=states["learner"][0].get("mean"),
-            device=device,
-            **settings,
-        )
-        learner._restore(states)
+        with checkpoints.naming(folder):
+            learner = cls(
+                arguments.saved_backbone(folder, about, states["model"][0], backbone),
+                arguments.saved_method(folder, states["method"][1], method),
+                memory=arguments.saved_memory(folder, about["memory"], memory),
+                mean=states["learner"][0].get("mean"),
+                device=device,
+                **settings,
+            )
+            learner._restore(states)
         return learner
 
     def parts(self) -> Mapping[str, checkpoints.Part]:
@@ -636,6 +642,7 @@ class Learner:
         self._build(example, 1, channels_last=about["channels_last"])
         for name, part in self.parts().items():
             part.load_state(*states[name])
+        gate.check_examples(self.memory, self.model, self.method)
         self.randomness.load_state(tensors)
         self.task_name = about["open"]
         self.is_more_data = about.get("more", False)
@@ -780,9 +787,8 @@ class Learner:
         """Build the model for inputs like this one, with room for `classes` unless declared."""
         self.heads.kind = self.heads.kind or "per-task"
         self.heads.outputs = self.heads.declared or classes
-        scale = self.normalisation.scale
-        if scale is None:
-            scale = 1 / 255 if example.dtype == torch.uint8 else 1.0
+        given = self.normalisation
+        normalisation = normalisation_for(given.scale, given.mean, example)
         features = count_features(self.backbone, example)
         self.min_batch = min_batch(self.backbone, example)
         self.network = Model(
@@ -790,7 +796,7 @@ class Learner:
             features,
             self.heads,
             cosine=self.method.cosine,
-            normalisation=Normalisation(scale, self.normalisation.mean),
+            normalisation=normalisation,
             seed=self.seed,
             precision=self.precision,
             channels_last=channels_last,

@@ -20,8 +20,9 @@ from torch.nn import functional
 from mdmt.errors import Mistake
 from mdmt.inputs.augment import Augmentation, augment
 from mdmt.inputs.device import fits, gather, send
+from mdmt.inputs.saved import check_range, saved_tensor
 from mdmt.tasks import Batch
-from mdmt.words import call_text
+from mdmt.words import bytes_text, call_text, printable
 
 Spec = dict[str, Any]  # the policy of a memory and its size, or its state, as JSON
 # Examples of the current task by index, with their features if those are stored.
@@ -182,9 +183,34 @@ class Memory:
 
     def load_state(self, tensors: dict[str, Tensor], rest: Spec) -> None:
         """Restore what `state` gave."""
+        unknown = next((name for name in tensors if name not in (*self.COLUMNS, "available")), None)
+        if unknown is not None:
+            raise Mistake(f"memory.{printable(unknown)} is not what a memory keeps")
+        slots = self._check_columns(tensors)
+        available = saved_tensor(tensors, "available", (None,), torch.int64, whose="memory.")
+        check_range("memory.available", available, 0, slots - 1)
+        if len(available.unique()) < len(available):
+            raise Mistake("memory.available has a slot twice")
         for name, value in tensors.items():
             setattr(self, name, value.to(self._place(name, value.nbytes)))
-        self.generator.bit_generator.state = rest["state"]["generator"]
+        try:
+            self.generator.bit_generator.state = rest["state"]["generator"]
+        except (TypeError, ValueError, KeyError, OverflowError, AttributeError):
+            raise Mistake("memory.state.generator is not the state of a generator") from None
+
+    @staticmethod
+    def _check_columns(tensors: dict[str, Tensor]) -> int:
+        """The number of slots, which all columns have; none of them is there, or all."""
+        if not tensors.keys() - {"available"}:
+            return 0
+        slots = len(saved_tensor(tensors, "labels", (None,), torch.int64, whose="memory."))
+        saved_tensor(tensors, "tasks", (slots,), torch.int64, whose="memory.")
+        if "features" in tensors:
+            saved_tensor(tensors, "features", (slots, None), whose="memory.")
+        inputs = tensors.get("inputs")
+        if inputs is None or not inputs.ndim or len(inputs) != slots:
+            raise Mistake(f"memory.inputs does not have an input in each of {slots} slots")
+        return slots
 
     def _column(self, name: str) -> Tensor:
         column: Tensor = getattr(self, name)
@@ -221,7 +247,11 @@ class Memory:
         """Give a column room for `capacity` slots."""
         shape = (capacity, *new.shape[1:])
         place = self._place(name, math.prod(shape) * new.element_size())
-        wider = torch.zeros(shape, dtype=new.dtype, device=place)
+        try:
+            wider = torch.zeros(shape, dtype=new.dtype, device=place)
+        except RuntimeError:
+            needed = bytes_text(math.prod(shape) * new.element_size())
+            raise Mistake(f"out of memory: {self!r} needs {needed}; make it smaller") from None
         if column is not None:
             wider[: len(column)] = column
         setattr(self, name, wider)

@@ -16,7 +16,14 @@ from torch import Tensor
 import mdmt.inputs.maps as maps
 from mdmt.errors import Mistake
 from mdmt.inputs.arrays import RowView as RowView
-from mdmt.inputs.arrays import first_not_finite, read_dataset, read_inputs, read_labels
+from mdmt.inputs.arrays import (
+    first_not_finite,
+    read_dataset,
+    read_inputs,
+    read_labels,
+    read_mean,
+    read_scale,
+)
 
 View = Callable[[Tensor], Tensor]
 HeadKind = Literal["shared", "per-task"]
@@ -279,6 +286,11 @@ class Stream:
             )
         if self.heads not in ("shared", "per-task"):
             raise Mistake(f"heads={self.heads!r}: must be 'shared' or 'per-task'")
+        whole = isinstance(self.outputs, int) and not isinstance(self.outputs, bool)
+        if not whole or self.outputs < 0:
+            raise Mistake(f"outputs={self.outputs!r}: must be a whole number, 0 or more")
+        object.__setattr__(self, "scale", read_scale(self.scale))
+        object.__setattr__(self, "mean", read_mean(self.mean))
         classes = [c for part in parts for c in part.classes]
         needed = len(set(classes)) if self.heads == "shared" else len(classes)
         object.__setattr__(self, "outputs", max(self.outputs, needed))

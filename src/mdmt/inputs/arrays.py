@@ -73,6 +73,32 @@ def read_inputs(where: str, x: Any) -> Tensor | RowView:
     return inputs.float() if inputs.dtype == torch.float64 else inputs
 
 
+def read_scale(scale: Any) -> float | None:
+    """The factor of inputs, a finite number other than 0; None stays None."""
+    if scale is None:
+        return None
+    value = scale.item() if hasattr(scale, "item") and np.size(scale) == 1 else scale
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value == 0:
+        raise Mistake(f"scale={value!r}: must be a finite number other than 0")
+    return float(value)
+
+
+def read_mean(mean: Any) -> Tensor | None:
+    """The mean of inputs as float32, from a number, an array or a tensor; None stays None."""
+    if mean is None:
+        return None
+    try:
+        value = torch.as_tensor(np.asarray(mean.cpu() if isinstance(mean, Tensor) else mean))
+        fits = value.dtype.is_floating_point or not value.dtype.is_complex
+        checked = value.float() if fits and value.dtype != torch.bool else None
+    except (TypeError, ValueError, RuntimeError):
+        checked = None
+    if checked is None or not bool(torch.isfinite(checked).all()):
+        raise Mistake("mean must be an array or a tensor of finite numbers")
+    return checked
+
+
 def _refuse_masked(where: str, what: str, values: Any) -> None:
     """Refuse masked values: an array without its mask has arbitrary numbers in their place."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):

@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from mdmt.backbones import make as make_backbone
+import mdmt.runs.gate as gate
 from mdmt.errors import Mistake
+from mdmt.learning.gate import network
 from mdmt.memory import POLICIES, Memory, Ring
 from mdmt.memory import make as make_memory
 from mdmt.methods import MDMTR, METHODS
 from mdmt.methods.base import Method
 from mdmt.network.model import Precision
 from mdmt.tasks import HeadKind, Stream, Task
+from mdmt.words import printable
 
 _owners: Any = WeakIdKeyDictionary()  # a backbone, method or memory, and its learner
 
@@ -164,23 +166,35 @@ def stream_of(given: Any, heads: HeadKind | None) -> Stream:
 
 
 def saved_backbone(
-    folder: str | Path, about: Mapping[str, Any], given: nn.Module | None
+    folder: str | Path,
+    about: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    given: nn.Module | None,
 ) -> nn.Module:
+    """The network of a saved learner: the given one, or one of ours that fits its weights."""
     if about["backbone"] is None:
         own: nn.Module = _given(folder, "backbone", about.get("backbone_class"), given)
         return own
-    return make_backbone(about["backbone"]) if given is None else given
+    return network(about["backbone"], weights) if given is None else given
 
 
 def saved_method(folder: str | Path, about: Mapping[str, Any], given: Method | None) -> Method:
+    """The method of a saved learner: the given one, or one of ours with the saved settings."""
     name = about["name"]
     if name not in METHODS:
         own: Method = _given(folder, "method", name if ":" in name else None, given)
         return own
-    return METHODS[name](**about["arguments"]) if given is None else given
+    if given is not None:
+        return given
+    try:
+        return METHODS[name](**about["arguments"])
+    except TypeError:
+        known = ", ".join(METHODS[name]().arguments)
+        raise gate.refusal("method.arguments", about["arguments"], f"settings of {known}") from None
 
 
 def saved_memory(folder: str | Path, about: Mapping[str, Any], given: Memory | None) -> Memory:
+    """The memory of a saved learner: the given one, or one of ours of the saved size."""
     spec = {key: value for key, value in about.items() if key != "state"}
     if spec["policy"] not in POLICIES:
         own: Memory = _given(folder, "memory", spec["policy"], given)
@@ -190,15 +204,16 @@ def saved_memory(folder: str | Path, about: Mapping[str, Any], given: Memory | N
 
 def _given(folder: str | Path, what: str, saved: str | None, given: Any) -> Any:
     """A part that the caller has to pass, of the class that was saved."""
+    shown = None if saved is None else printable(saved)
     if given is None:
-        of_class = f" of the class {saved}" if saved else " of your own"
+        of_class = f" of the class {shown}" if shown else " of your own"
         raise Mistake(
             f"{folder} was saved with a {what}{of_class}: pass it, Learner.load({str(folder)!r},"
             f" {what}=...)"
         )
     name = type(given).__qualname__
     if saved is not None and saved.rpartition(":")[2] != name:
-        raise Mistake(f"{folder} was saved with the {what} {saved}, but {what}= is a {name}")
+        raise Mistake(f"{folder} was saved with the {what} {shown}, but {what}= is a {name}")
     return given
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +21,11 @@ from torch import Tensor
 
 import mdmt.ranks as ranks
 from mdmt.errors import Mistake
+from mdmt.learning.gate import check_manifest, check_sizes
 from mdmt.system.files import JsonObject
 from mdmt.system.state import StateFolder
+from mdmt.system.tensors import decode
+from mdmt.words import printable
 
 SECONDS = 60.0  # between two checkpoints, at least
 WAIT_FACTOR = 50  # a checkpoint may take at most a fiftieth of the time
@@ -74,8 +78,25 @@ def save(learner: Saveable, folder: str | Path, *, keep: bool = False) -> None:
 
 def read(folder: str | Path, warn: Callable[[str], None] | None = None) -> dict[str, PartState]:
     """Read the state of each part; damage to files that learning can do without goes to `warn`."""
-    files, rest = StateFolder(folder).read(safetensors.torch.load, warn=warn, optional=LOGS)
-    return unpack(files, rest)
+    files, rest = StateFolder(folder).read(decoded, warn=warn, optional=LOGS)
+    with naming(folder):
+        return unpack(files, rest)
+
+
+@contextmanager
+def naming(folder: str | Path) -> Iterator[None]:
+    """Put the name of the folder in front of a message about its content, unless it is there."""
+    try:
+        yield
+    except Mistake as error:
+        if str(error).startswith(str(folder)):
+            raise
+        raise Mistake(f"{printable(str(folder))} cannot be loaded: {error}") from None
+
+
+def decoded(data: bytes) -> Tensors:
+    """The tensors of a file; a Mistake says if it holds none."""
+    return decode(data, safetensors.torch.load)
 
 
 def encoded(files: Mapping[str, Tensors]) -> Iterator[tuple[str, bytes]]:
@@ -116,6 +137,11 @@ def pack(learner: Saveable) -> tuple[dict[str, Tensors], JsonObject]:
 
 
 def unpack(files: Mapping[str, Tensors], rest: JsonObject) -> dict[str, PartState]:
+    """The state of each part; a Mistake names what is missing or is not that of a learner."""
+    check_manifest(rest)
+    if "model" not in files:
+        raise Mistake("the weights are missing")
+    check_sizes(rest, files["model"])
     tensors: dict[str, Tensors] = {part: {} for part in (*PREFIXED, "learner", "recorder")}
     for name, value in files["model"].items():
         part, _, key = name.partition(".")

@@ -14,6 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mdmt.errors import Mistake
+from mdmt.inputs.saved import saved_tensor
+
 ACCELERATORS = ("cuda", "mps", "xpu")  # devices with a generator of their own
 
 
@@ -67,7 +70,16 @@ class Randomness:
 
     def load_state(self, states: Mapping[str, Tensor]) -> None:
         """Restore the states of this learner's devices; those of other devices are of no use."""
-        self.states |= {name: state for name, state in states.items() if name in self.devices}
+        for name, device in self.devices.items():
+            if name not in states and name != "random":
+                continue  # saved on another kind of device
+            own = self.states[name]
+            state = saved_tensor(states, name, own.shape, own.dtype)
+            try:
+                torch.Generator(device).set_state(state)
+            except RuntimeError:
+                raise Mistake(f"{name} is not the state of a generator") from None
+            self.states[name] = state
 
     def _get(self) -> dict[str, Tensor]:
         return {

@@ -22,7 +22,9 @@ from torch import Tensor
 
 import mdmt.learning.evaluation as evaluation
 import mdmt.runs.snapshots as snapshots
+from mdmt.errors import Mistake
 from mdmt.inputs.device import send
+from mdmt.inputs.saved import saved_tensor
 from mdmt.learning.reader import Reader
 from mdmt.memory import Memory
 from mdmt.metrics import BETA, curve_stride
@@ -32,9 +34,11 @@ from mdmt.runs.record import Matrix, Record, TaskInfo
 from mdmt.runs.step_log import ROWS, Step, StepLog
 from mdmt.system.files import JsonObject
 from mdmt.tasks import Task
+from mdmt.words import printable
 
 LOG_ROWS = 1000  # logged steps of a task, at most, in addition to its last step
 UNREAD = (math.nan, math.nan, math.nan)  # loss, gradient and its norm, until they are read
+SNAPSHOT_TYPES = (torch.float16, torch.float32, torch.float64, torch.int64)
 READ_EVERY = 64  # steps after which numbers are read from an accelerator
 
 
@@ -253,7 +257,9 @@ class Recorder:
         if task is None or task.test is None:
             return None
         now = evaluation.sample_features(task, model)
-        return evaluation.drift(now, self.reference_features.setdefault(name, now))
+        before = self.reference_features.setdefault(name, now)
+        # Other test examples than those at the time cannot be compared.
+        return evaluation.drift(now, before) if now.shape == before.shape else None
 
     def _take_snapshots(self, model: Model) -> None:
         after = len(self.heads.tasks) - 1
@@ -293,12 +299,17 @@ class Recorder:
         for name, value in tensors.items():
             kind, _, rest = name.partition(".")
             if kind == "right_after":
+                saved_tensor(tensors, name, (None, None))
                 self.reference_features[rest] = value.to(self.reader.device)
             elif kind == "snapshots":
+                dimensions = snapshots.dimensions(rest)
+                if value.ndim != dimensions or value.dtype not in SNAPSHOT_TYPES:
+                    raise Mistake(f"{printable(name)} is not a snapshot")
                 self.snapshots[rest] = value.cpu()
             else:
-                self.step_log = StepLog.from_array(value.cpu().numpy())
-        self.record = Record(**record)
+                rows = saved_tensor(tensors, f"steps.{ROWS}", (None, None), torch.float64)
+                self.step_log = StepLog.from_array(rows.cpu().double().numpy())
+        self.record = Record.from_state(record)
 
 
 def log_stride(steps: int) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 
-import safetensors.torch
+import torch
 
 from mdmt.errors import Mistake
+from mdmt.inputs.saved import saved_tensor
+from mdmt.learning.checkpoints import decoded
 from mdmt.living.lessons import LEARNING, NOTES, network_name
 from mdmt.living.saved import HELD_BACK, MEMORY, describe
 from mdmt.living.versions import Versions
@@ -69,9 +71,11 @@ def _classes(saved: SavedState) -> list[JsonObject]:
     """Each class, with the number of its examples in the memory and held back."""
     counts: dict[str, Counter[int]] = {}
     for name, part in EXAMPLES.items():
-        tensors = safetensors.torch.load(saved.part(part)) if part in saved.files else {}
-        labels = tensors.get("labels")
-        counts[name] = Counter([] if labels is None else labels.tolist())
+        counts[name] = Counter()
+        if part in saved.files:
+            tensors = saved.read(part, decoded)
+            labels = saved_tensor(tensors, "labels", (None,), torch.int64, whose=f"{part}.")
+            counts[name].update(labels.tolist())
     is_shared = saved.rest["learner"]["heads"] == "shared"
     found: dict[int, JsonObject] = {}
     for task in saved.rest["tasks"]:

@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mdmt.backbones import make
 from mdmt.errors import Mistake
+from mdmt.inputs.arrays import read_mean
+from mdmt.inputs.saved import check_finite, saved_tensor
+from mdmt.learning.checkpoints import decoded, naming
+from mdmt.learning.gate import KINDS, check_sizes, network
 from mdmt.living.held_back import HeldBack
 from mdmt.living.tables import arranged, is_frame
 from mdmt.network.heads import Heads
-from mdmt.network.model import Model, Normalisation, count_features
+from mdmt.network.model import Model, count_features, normalisation_for
 from mdmt.network.predictor import Predictor, columns
 from mdmt.system.state import SavedState
 
@@ -157,7 +159,7 @@ class Answers:
 def check_network(saved: SavedState, backbone: nn.Module | None) -> None:
     """Refuse to load a version with a network of the user's that was not passed."""
     if backbone is None and saved.rest["backbone"] is None:
-        network = saved.rest["backbone_class"]
+        network = saved.rest.get("backbone_class")
         raise Mistake(
             f"{saved.folder.name} was made with the network {network}: pass it, backbone=..."
             " (on the command line --backbone)"
@@ -169,35 +171,37 @@ def _model(saved: SavedState, backbone: nn.Module | None) -> Model:
     rest = saved.rest
     about, settings = rest["living"], rest["learner"]
     check_network(saved, backbone)
-    if backbone is None:
-        backbone = make(rest["backbone"])
-    weights = safetensors.torch.load(saved.part("weights"))
-    shape, kind = rest["input"]
-    example = torch.empty(1, *shape, dtype=getattr(torch, kind.removeprefix("torch.")))
-    heads = Heads(settings["heads"], settings["outputs"])
-    heads.outputs = 1
-    scale = settings["scale"]
-    if scale is None:
-        scale = 1 / 255 if example.dtype == torch.uint8 else 1.0
-    model = Model(
-        backbone,
-        count_features(backbone, example),
-        heads,
-        cosine=about["cosine"],
-        normalisation=Normalisation(scale, _mean(weights)),
-        seed=settings["seed"],
-        precision=settings["precision"],
-        channels_last=rest["channels_last"],
-        example=example,
-    )
-    state = {name.removeprefix("model."): value for name, value in weights.items()}
-    model.load_state(state, rest)
-    heads.load_state({}, rest["tasks"])
-    if ANSWERS in saved.files:
-        values = safetensors.torch.load(saved.part(ANSWERS))
-        model.set_values(values["flat"], values.get("statistics"))
+    weights = saved.read("weights", decoded)
+    with naming(saved.name):
+        check_sizes(rest, weights)
+        state = {name.removeprefix("model."): value for name, value in weights.items()}
+        if backbone is None:
+            backbone = network(rest["backbone"], state)
+        shape, kind = rest["input"]
+        example = torch.empty(1, *shape, dtype=KINDS[kind])
+        heads = Heads(settings["heads"], settings["outputs"])
+        heads.outputs = 1
+        mean = read_mean(weights.get("mean"))
+        model = Model(
+            backbone,
+            count_features(backbone, example),
+            heads,
+            cosine=about["cosine"],
+            normalisation=normalisation_for(settings["scale"], mean, example),
+            seed=settings["seed"],
+            precision=settings.get("precision", "fp32"),
+            channels_last=rest.get("channels_last", True),
+            example=example,
+        )
+        model.load_state(state, rest)
+        heads.load_state({}, rest["tasks"])
+        if ANSWERS in saved.files:
+            answers = saved.read(ANSWERS, decoded)
+            flat = saved_tensor(answers, "flat", model.flat.shape, whose="answers.")
+            check_finite("answers.flat", flat)
+            statistics = None
+            if "statistics" in answers:
+                shape = model.statistics_vector().shape
+                statistics = saved_tensor(answers, "statistics", shape, whose="answers.")
+            model.set_values(flat, statistics)
     return model
-
-
-def _mean(weights: dict[str, Tensor]) -> Tensor | None:
-    return weights.pop("mean", None)

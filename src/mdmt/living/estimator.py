@@ -6,7 +6,6 @@ import copy
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
@@ -159,7 +158,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "learner_" in state:
             parts, rest, network = state["learner_"]
-            files = {name: safetensors.torch.load(content) for name, content in parts.items()}
+            files = {name: checkpoints.decoded(content) for name, content in parts.items()}
             states = checkpoints.unpack(files, rest)
             learner = Learner.from_states("the pickle", states, backbone=network)
             state = {**state, "learner_": learner}

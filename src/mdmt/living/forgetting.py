@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +12,7 @@ import mdmt.living.calibration as calibration
 import mdmt.living.defaults as defaults
 from mdmt.errors import Mistake
 from mdmt.learner import Learner
+from mdmt.learning.checkpoints import decoded
 from mdmt.living.answers import Answers, ClassAccuracy
 from mdmt.living.deliveries import Delivery, example_digests
 from mdmt.living.held_back import HeldBack
@@ -199,7 +199,7 @@ def _holds(saved: SavedState, wanted: Wanted) -> bool:
         return False
     for part in ("memory", "held_back"):
         if part in saved.files:
-            inputs = safetensors.torch.load(saved.part(part)).get("inputs")
+            inputs = saved.read(part, decoded).get("inputs")
             if inputs is not None and wanted.examples & set(example_digests(inputs)):
                 return True
     return False

@@ -9,7 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mdmt.errors import Mistake
+from mdmt.inputs.saved import check_range, saved_tensor
+from mdmt.learning.gate import KINDS
 from mdmt.memory import even_shares
+from mdmt.system.files import JsonObject
 
 OVERHEAD = 16  # bytes of an example's label and task
 FEWEST = 4  # examples of a class in a delivery, below which none is held back
@@ -72,9 +76,20 @@ class HeldBack:
         return {"inputs": self.inputs, "labels": self.labels, "tasks": self.tasks}
 
     @classmethod
-    def from_state(cls, tensors: Tensors) -> HeldBack:
-        """The examples of `state`."""
-        return cls(**tensors)
+    def from_state(cls, tensors: Tensors, rest: JsonObject) -> HeldBack:
+        """The examples of `state`; a Mistake says if they do not fit the model's manifest."""
+        labels = saved_tensor(tensors, "labels", (None,), torch.int64, whose="held_back.")
+        tasks = saved_tensor(tensors, "tasks", labels.shape, torch.int64, whose="held_back.")
+        shape, kind = rest["input"]
+        whole = (len(labels), *shape)
+        inputs = saved_tensor(tensors, "inputs", whole, KINDS[kind], whose="held_back.")
+        learned = [set(task["rows"]) for task in rest["tasks"]]
+        check_range("held_back.tasks", tasks, 0, len(learned) - 1)
+        if not all(
+            row in learned[task] for row, task in zip(labels.tolist(), tasks.tolist(), strict=True)
+        ):
+            raise Mistake("held_back.labels are not rows of their tasks")
+        return cls(inputs, labels, tasks)
 
 
 def choose(labels: Tensor, share: float, generator: np.random.Generator) -> Tensor:

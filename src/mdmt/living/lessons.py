@@ -408,7 +408,7 @@ def _renamed(task: Task, name: str) -> Task:
 def network_name(base: SavedState) -> str:
     """The name of a version's network."""
     spec = base.rest["backbone"]
-    return str(base.rest["backbone_class"] if spec is None else spec["name"])
+    return str(base.rest.get("backbone_class") if spec is None else spec["name"])
 
 
 def _named_network(plan: Plan, shape: tuple[int, ...]) -> dict[str, Any]:

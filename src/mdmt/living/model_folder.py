@@ -257,12 +257,14 @@ class LivingModel:
         return damage
 
     def _does_not_load(self, number: int) -> str | None:
-        """Why the learner of a version whose files are whole does not load."""
+        """Why a version whose files are whole does not load."""
         saved = self.versions_.open(number)
         if saved.rest["backbone"] is None and self.backbone is None:
             return None  # it needs the user's network
         try:
             read_learner(saved, self._network())
+            read_held_back(saved)
+            Answers.load(saved, self._network())
         except Mistake as error:
             return str(error)
         return None

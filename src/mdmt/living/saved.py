@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import safetensors.torch
 from torch import nn
 
 import mdmt.learning.checkpoints as checkpoints
 from mdmt.learner import Learner
-from mdmt.learning.checkpoints import Tensors
+from mdmt.learning.checkpoints import Tensors, decoded, naming
 from mdmt.living.answers import ANSWERS, check_network
 from mdmt.living.held_back import HeldBack
 from mdmt.system.files import JsonObject
@@ -53,22 +52,21 @@ def pack(
 def read_learner(saved: SavedState, backbone: nn.Module | None = None) -> Learner:
     """The learner of a version, ready to learn on."""
     check_network(saved, backbone)
-    parts = {
-        name: safetensors.torch.load(saved.part(name))
-        for name in (WEIGHTS, TRAINING, MEMORY)
-        if name in saved.files
-    }
-    files: dict[str, Tensors] = {"model": {**parts[WEIGHTS], **parts.get(TRAINING, {})}}
-    files["memory"] = parts.get(MEMORY, {})
-    states = checkpoints.unpack(files, saved.rest)
-    return Learner.from_states(saved.folder.name, states, backbone=backbone)
+    weights, training = saved.read(WEIGHTS, decoded), saved.read(TRAINING, decoded)
+    files: dict[str, Tensors] = {"model": {**weights, **training}}
+    if MEMORY in saved.files:
+        files["memory"] = saved.read(MEMORY, decoded)
+    with naming(saved.name):
+        states = checkpoints.unpack(files, saved.rest)
+    return Learner.from_states(saved.name, states, backbone=backbone)
 
 
 def read_held_back(saved: SavedState) -> HeldBack:
     """The held-back examples of a version."""
     if HELD_BACK not in saved.files:
         return HeldBack()
-    return HeldBack.from_state(safetensors.torch.load(saved.part(HELD_BACK)))
+    with naming(saved.name):
+        return HeldBack.from_state(saved.read(HELD_BACK, decoded), saved.rest)
 
 
 def describe(saved: SavedState) -> dict[str, Any]:

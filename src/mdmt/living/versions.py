@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from mdmt.errors import Mistake
+from mdmt.learning.gate import LARGEST
+from mdmt.living.gate import check_version
 from mdmt.system.files import JsonObject, lock, read_json, write_json
 from mdmt.system.state import SavedState, StateFolder
 from mdmt.words import printable
@@ -53,8 +55,8 @@ class Versions:
         """The number of the version in use."""
         if not self.exists:
             raise Mistake(f"{self.name} is not a model: it has no {CURRENT}; make one: mdmt learn")
-        number = read_json(self.path / CURRENT).get("version")
-        if not isinstance(number, int) or number < 1:
+        number = _number(read_json(self.path / CURRENT).get("version"))
+        if number is None:
             raise Mistake(f"{self.name}/{CURRENT} is damaged: it names no version")
         return number
 
@@ -63,7 +65,7 @@ class Versions:
         if number not in self.numbers():
             known = _listed(self.numbers()) or "none"
             raise Mistake(f"{self.name} has no version {number}; versions: {known}")
-        return self.store.open(manifest(number))
+        return check_version(self.store.open(manifest(number)), number)
 
     def read(self, use: Callable[[SavedState], T], number: int | None = None) -> T:
         """Apply `use` to a version, by default the current one.
@@ -172,9 +174,11 @@ class Versions:
             return
         change = read_json(self.path / CHANGE)
         adding, removing = change.get("adding"), change.get("removing")
-        gone = [n for n in removing or [] if isinstance(n, int)]
-        if isinstance(adding, int) and self._last_number() < adding:
-            gone = [adding]  # the new version was not complete
+        listed = removing if isinstance(removing, list) else []
+        gone = [number for number in map(_number, listed) if number is not None]
+        added = _number(adding)
+        if added is not None and self._last_number() < added:
+            gone = [added]  # the new version was not complete
         for number in gone:
             if not (self.exists and number == self.current):
                 (self.path / manifest(number)).unlink(missing_ok=True)
@@ -186,8 +190,13 @@ class Versions:
         """The highest number that was ever used: numbers are not used again."""
         if not self.exists:
             return 0
-        last = read_json(self.path / CURRENT).get("last")
-        return last if isinstance(last, int) else 0
+        return _number(read_json(self.path / CURRENT).get("last")) or 0
+
+
+def _number(value: object) -> int | None:
+    """The number of a version, if it is one."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and 1 <= value <= LARGEST else None  # type: ignore[operator,return-value]
 
 
 def _listed(numbers: Iterable[int]) -> str:

@@ -7,8 +7,11 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
+from mdmt.errors import Mistake
+from mdmt.inputs.saved import check_finite, saved_tensor
 from mdmt.methods.settings import Configurable, class_name
 from mdmt.network.model import Model
+from mdmt.words import printable
 
 
 class Buffer:
@@ -115,10 +118,18 @@ class Remembering(Configurable):
 
     def load_state(self, tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
         """Restore what `state` gave."""
-        declared = self.buffers()
-        for name, value in tensors.items():
-            setattr(self, name, value.to(self._device(declared.get(name))))
+        used = self.used_buffers()
+        for name in {**used, **tensors}:
+            if name not in used:
+                raise Mistake(f"method.{printable(name)} is not what {class_name(self)} keeps")
+            buffer, dtype = used[name], self.model.flat.dtype
+            shape = self._shape(buffer)
+            if not buffer.like and name in tensors and ":" in class_name(self):  # a user's may have changed
+                shape, dtype = tensors[name].shape, tensors[name].dtype
+            value = saved_tensor(tensors, name, shape, dtype, whose="method.")
+            if ":" not in class_name(self):
+                check_finite(f"method.{name}", value)
+            setattr(self, name, value.to(self._device(buffer)))
 
-    def _device(self, buffer: Buffer | None) -> torch.device:
-        stays = buffer is not None and buffer.counts
-        return torch.device("cpu") if stays else self.model.flat.device
+    def _device(self, buffer: Buffer) -> torch.device:
+        return torch.device("cpu") if buffer.counts else self.model.flat.device

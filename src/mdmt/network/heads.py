@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mdmt.errors import Mistake
+from mdmt.inputs.saved import as_label
 from mdmt.tasks import Batch, HeadKind, Task
 
 FREE = -1  # the owner of a row that no head has claimed
@@ -172,9 +173,13 @@ class Heads:
         return {}, tasks
 
     def load_state(self, _: dict[str, Tensor], tasks: list[dict[str, Any]]) -> None:
-        """Restore what `state` gave."""
-        for task in tasks:
-            self._add(task["name"], tuple(map(_hashable, task["classes"])), task["rows"])
+        """Restore what `state` gave; the owners of the rows are there already."""
+        owned = torch.full_like(self.owner, FREE)
+        for number, task in enumerate(tasks):
+            self._add(task["name"], tuple(map(as_label, task["classes"])), task["rows"])
+            owned[task["rows"]] = 0 if self.shared else number
+        if not torch.equal(owned, self.owner):
+            raise Mistake("model.head_of_class does not give each class's row to its task")
 
     def _add(self, name: str, classes: tuple[Hashable, ...], rows: list[int]) -> None:
         self.numbers.setdefault(name, len(self.tasks))
@@ -189,8 +194,3 @@ class Heads:
             for task in self.tasks
             for c, row in zip(task.classes, task.rows.tolist(), strict=True)
         }
-
-
-def _hashable(label: Any) -> Hashable:
-    """Make tuples again of the lists that JSON made of them."""
-    return tuple(map(_hashable, label)) if isinstance(label, list) else label

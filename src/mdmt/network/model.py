@@ -21,6 +21,7 @@ from mdmt.backbones import MLP, Backbone, ResNet, uniform_rows
 from mdmt.errors import Mistake
 from mdmt.inputs.arrays import RowView
 from mdmt.inputs.device import send
+from mdmt.inputs.saved import check_finite, check_range, saved_tensor
 from mdmt.network.heads import FREE, Heads
 from mdmt.network.parameters import Parameters
 
@@ -36,6 +37,21 @@ class Normalisation:
 
     scale: float | None = None
     mean: Tensor | None = None
+
+
+def normalisation_for(scale: float | None, mean: Tensor | None, example: Tensor) -> Normalisation:
+    """The normalisation of inputs like this one; by default pixels are divided by 255."""
+    if scale is None:
+        scale = 1 / 255 if example.dtype == torch.uint8 else 1.0
+    shape = tuple(example.shape[1:])
+    if mean is not None:
+        try:
+            fits = torch.broadcast_shapes(mean.shape, shape) == shape
+        except RuntimeError:
+            fits = False
+        if not fits:
+            raise Mistake(f"mean has shape {tuple(mean.shape)}: one input has shape {shape}")
+    return Normalisation(scale, mean)
 
 
 class Model:
@@ -294,18 +310,24 @@ class Model:
 
     def load_state(self, state: dict[str, Tensor], rest: dict[str, Any]) -> None:
         """Restore what `state` gave, growing the head to its size."""
-        if len(state["head"]) > len(self.head):
-            self.grow(len(state["head"]))
+        width = self.head.shape[1]
+        head = saved_tensor(state, "head", (None, width), self.head.dtype, whose="model.")
+        if len(head) > len(self.head):
+            self.grow(len(head))
         with torch.no_grad():
             for name, value in chain(self.backbone.state_dict().items(), [("head", self.head)]):
                 key = name if name == "head" else f"backbone.{name}"
-                if key not in state or state[key].shape != value.shape:
+                try:
+                    given = saved_tensor(state, key, value.shape, value.dtype, whose="model.")
+                except Mistake as error:
                     raise Mistake(
-                        f"the saved model has no {key!r} of shape {tuple(value.shape)}: is the"
-                        " backbone the one it was saved with?"
-                    )
-                value.copy_(state[key])
-        self.heads.set_owner(state["head_of_class"].to(self.flat.device))
+                        f"{error}; is the backbone the one that it was saved with?"
+                    ) from None
+                value.copy_(given)
+        check_finite("model", self.flat.detach())
+        owner = saved_tensor(state, "head_of_class", (len(head),), torch.int64, whose="model.")
+        check_range("model.head_of_class", owner, FREE, len(head) - 1)
+        self.heads.set_owner(owner.to(self.flat.device))
         self.heads.outputs = rest["outputs"]
 
     def sha256(self) -> str:

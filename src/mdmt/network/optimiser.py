@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from mdmt.errors import Mistake
+from mdmt.inputs.saved import saved_tensor
+from mdmt.words import printable
 
 
 class Optimiser:
@@ -40,7 +42,13 @@ class Optimiser:
         """Belong to a model's parameters."""
         self.flat = flat
         if self.name != "SGD" or self.arguments:
-            self.engine = getattr(torch.optim, self.name)([flat], lr=self.lr, **self.arguments)
+            try:
+                self.engine = getattr(torch.optim, self.name)([flat], lr=self.lr, **self.arguments)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise Mistake(
+                    f"optimiser_arguments={self.arguments}: {self.name} does not take them"
+                    f" ({str(error).splitlines()[0]})"
+                ) from None
 
     def step(self, gradient: Tensor) -> None:
         """Move the weights against a gradient."""
@@ -76,9 +84,29 @@ class Optimiser:
         if not tensors:
             return
         assert self.flat is not None
+        expected = self._kept_after_a_step()
+        for name in {**expected, **tensors}:
+            if name not in expected:
+                raise Mistake(f"optimiser.{printable(name)} is not what {self.name} keeps")
+            shape = self.flat.shape if expected[name].ndim else ()
+            value = saved_tensor(tensors, name, shape, expected[name].dtype, whose="optimiser.")
+            if not value.ndim and not 0 <= float(value) < math.inf:
+                raise Mistake(f"optimiser.{name} is {float(value)}: it must be 0 or more")
         for name, value in tensors.items():
             # Torch keeps single numbers, such as Adam's count of steps, on the CPU.
             self._memory()[name] = value.to(self.flat.device) if value.ndim else value
+
+    def _kept_after_a_step(self) -> dict[str, Tensor]:
+        """What torch's optimiser keeps of a vector of one weight."""
+        if self.engine is None:
+            return {}
+        one = nn.Parameter(torch.zeros(1, dtype=self.flat.dtype))  # type: ignore[union-attr]
+        one.grad = torch.zeros_like(one)
+        engine = type(self.engine)([one], lr=self.lr, **self.arguments)  # type: ignore[call-arg]
+        engine.step()
+        return {
+            name: value for name, value in engine.state[one].items() if isinstance(value, Tensor)
+        }
 
     def _memory(self) -> dict[str, Any]:
         return {} if self.engine is None else self.engine.state[self.flat]  # type: ignore[index]

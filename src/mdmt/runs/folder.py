@@ -27,7 +27,7 @@ import mdmt.runs.gate as gate
 from mdmt.errors import Mistake, summarise
 from mdmt.runs.config import RunConfig
 from mdmt.runs.record import MAX_TASKS, RunRecord
-from mdmt.runs.snapshots import Snapshots, read_arrays
+from mdmt.runs.snapshots import Snapshots
 from mdmt.runs.step_log import ROWS, StepLog
 from mdmt.system.files import (
     JsonObject,
@@ -40,6 +40,7 @@ from mdmt.system.files import (
     write_json,
 )
 from mdmt.system.state import SavedState, StateFolder
+from mdmt.system.tensors import read_arrays
 from mdmt.words import printable
 
 RECORD = "record.json"

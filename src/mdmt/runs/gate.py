@@ -29,10 +29,10 @@ def refusal(key: str, value: Any, allowed: str) -> Mistake:
     return Mistake(f"{key} is {shown}: it must be {allowed}")
 
 
-def value_of(content: JsonObject, key: str) -> Any:
-    """The value of a required key."""
+def value_of(content: JsonObject, key: str, whose: str = "") -> Any:
+    """The value of a required key; `whose` begins its name in the message."""
     if key not in content:
-        raise Mistake(f"{key} is missing")
+        raise Mistake(f"{whose}{key} is missing")
     return content[key]
 
 

@@ -114,6 +114,21 @@ class Record:
         title = ", ".join(f"{name} {value:.3f}" for name, value in metrics.items())
         return accuracy_picture(values, names, title)
 
+    @classmethod
+    def from_state(cls, content: JsonObject) -> Self:
+        """Check the record of a saved learner, whose rows are as long as what was measured.
+
+        Keys of later versions are ignored.
+        """
+        given = gate.array("tasks", gate.value_of(content, "tasks"))
+        tasks = [_learned_task(task) for task in given]
+        rows = {name: _rows(name, gate.value_of(content, name)) for name in (*MATRICES, "curve")}
+        if len(rows["curve"]) != len(tasks) or any(len(m) > len(tasks) for m in rows.values()):
+            raise Mistake("it does not have one row for each task")
+        limits = dict.fromkeys(rows, (0.0, 1.0)) | {"drift": (-1e6, 1e6)}
+        measured: JsonObject = {name: _cells(name, rows[name], *limits[name]) for name in rows}
+        return cls(**measured, **_costs(content), tasks=tasks)
+
     def to_json(self) -> JsonObject:
         """The measurements and metrics, as record.json holds them, with the versions in use."""
         content = dataclasses.asdict(self.padded())
@@ -193,6 +208,13 @@ def _measurements(content: JsonObject) -> JsonObject:
         "curve": _matrix("curve", curve, size, BETA + 1, 0.0, 1.0),
         "drift": matrix("drift", -1e6, 1e6),
         "tasks": tasks,
+        **_costs(content),
+    }
+
+
+def _costs(content: JsonObject) -> JsonObject:
+    """The checked fields that are single numbers and texts."""
+    return {
         "seconds": gate.number(1e12)("seconds", gate.value_of(content, "seconds")),
         "steps": gate.whole(0, 10**12)("steps", gate.value_of(content, "steps")),
         "memory_bytes": gate.whole(0, 10**15)(
@@ -223,6 +245,19 @@ def _task(value: Any) -> TaskInfo:
         "test": size("test", value.get("test")),
     }
     return cast(TaskInfo, checked)
+
+
+def _learned_task(value: Any) -> TaskInfo:
+    """A task of a saved learner, with name and classes as they are: the learner knows both."""
+    if not isinstance(value, dict):
+        raise gate.refusal("tasks", value, "a list of objects")
+    size = gate.or_null(gate.whole(0, 10**12))
+    return {
+        "name": gate.value_of(value, "name"),
+        "classes": gate.array("classes", gate.value_of(value, "classes")),
+        "train": size("train", gate.value_of(value, "train")),
+        "test": size("test", gate.value_of(value, "test")),
+    }
 
 
 def _versions(value: Any) -> dict[str, str]:
@@ -261,6 +296,10 @@ def _matrix(key: str, value: Any, height: int, width: int, low: float, high: flo
     rows = _rows(key, value)
     if len(rows) != height or any(len(row) != width for row in rows):
         raise Mistake(f"{key} is not {height} x {width}")
+    return _cells(key, rows, low, high)
+
+
+def _cells(key: str, rows: list[list[Any]], low: float, high: float) -> Matrix:
     if not {type(cell) for row in rows for cell in row} <= {int, float, type(None)}:
         raise Mistake(f"{key} has other things than numbers")
     for row in rows:

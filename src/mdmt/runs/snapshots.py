@@ -10,16 +10,28 @@ classes after the last task, and the task that each row belongs to.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdmt.errors import Mistake
+from mdmt.system.tensors import read_arrays
 from mdmt.words import printable
 
 HEAD = "head"
 HEAD_OF_CLASS = "head_of_class"
+
+NUMBER = r"\.[0-9]{1,9}"  # of a task
+NAMES = {  # with the number of dimensions
+    rf"features{NUMBER}{NUMBER}": 2,
+    rf"lengths{NUMBER}{NUMBER}": 1,
+    rf"labels{NUMBER}": 1,
+    rf"{HEAD}\.0{NUMBER}": 2,
+    HEAD: 2,
+    HEAD_OF_CLASS: 1,
+}
 
 AnyArray = NDArray[Any]
 
@@ -64,6 +76,18 @@ def belongs(name: str, chosen: list[int]) -> bool:
         task, after = map(int, numbers)
         return task == 0 or (task in chosen and after in chosen)
     return False
+
+
+def dimensions(name: str) -> int | None:
+    """The number of dimensions of the snapshot of this name; None if no snapshot is called so.
+
+    >>> dimensions("features.0.2"), dimensions("labels.0"), dimensions("labels")
+    (2, 1, None)
+    """
+    for pattern, number in NAMES.items():
+        if re.fullmatch(pattern, name):
+            return number
+    return None
 
 
 class Snapshots(dict[str, AnyArray]):
@@ -111,6 +135,9 @@ class Snapshots(dict[str, AnyArray]):
         return snapshots
 
     def _check(self) -> None:
+        for name, value in self.items():
+            if value.ndim != dimensions(name):
+                raise Mistake(f"{printable(name)} is not a snapshot")
         rows, width = self[HEAD].shape
         if self[HEAD_OF_CLASS].shape != (rows,):
             raise Mistake("head_of_class does not have one number per row")
@@ -129,14 +156,3 @@ class Snapshots(dict[str, AnyArray]):
             lengths = self[lengths_name(task, after)].shape == labels.shape
             return shapes and lengths and bool(labels.min() >= 0 and labels.max() < rows)
         return kind != HEAD or bool(value.shape[1] == width and np.isfinite(value).all())
-
-
-def read_arrays(data: bytes) -> dict[str, AnyArray]:
-    """The arrays of a safetensors file; raise a Mistake if it is damaged."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        return load(data)
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise Mistake(printable(f"no tensors ({error})")) from None

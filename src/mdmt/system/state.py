@@ -55,6 +55,8 @@ class SavedState:
 
     def part(self, name: str) -> bytes:
         """Read a part; raise a Mistake if its file is missing or damaged."""
+        if name not in self.files:
+            raise Mistake(f"{self.name} is damaged: it names no file with the {name}")
         file = self.files[name]["file"]
         data = _read_file(self.folder.path / file)
         if not data:
@@ -63,12 +65,21 @@ class SavedState:
             raise Mistake(f"{self.folder.name}/{file} is damaged: its checksum is wrong")
         return data
 
+    def read(self, name: str, decode: Callable[[bytes], T]) -> T:
+        """Read and decode a part; a Mistake names the file that cannot be decoded."""
+        data = self.part(name)
+        try:
+            return decode(data)
+        except Mistake as error:
+            file = self.files[name]["file"]
+            raise Mistake(f"{self.folder.name}/{file} is damaged: {error}") from None
+
     def decode(self, decode: Callable[[bytes], T], optional: Collection[str]) -> dict[str, T]:
         """Read and decode all parts, leaving out `optional` ones that are missing or damaged."""
         parts = {}
         for name in self.files:
             try:
-                parts[name] = decode(self.part(name))
+                parts[name] = self.read(name, decode)
             except Mistake:
                 if name not in optional:
                     raise
