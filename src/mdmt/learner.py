@@ -577,6 +577,7 @@ class Learner:
                 device=device,
                 **settings,
             )
+            gate.check_examples(states, learner.method)
             learner._restore(states)
         return learner
 
@@ -642,7 +643,6 @@ class Learner:
         self._build(example, 1, channels_last=about["channels_last"])
         for name, part in self.parts().items():
             part.load_state(*states[name])
-        gate.check_examples(self.memory, self.model, self.method)
         self.randomness.load_state(tensors)
         self.task_name = about["open"]
         self.is_more_data = about.get("more", False)

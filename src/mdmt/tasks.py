@@ -17,6 +17,7 @@ import mdmt.inputs.maps as maps
 from mdmt.errors import Mistake
 from mdmt.inputs.arrays import RowView as RowView
 from mdmt.inputs.arrays import (
+    check_label,
     first_not_finite,
     read_dataset,
     read_inputs,
@@ -24,6 +25,7 @@ from mdmt.inputs.arrays import (
     read_mean,
     read_scale,
 )
+from mdmt.inputs.saved import is_text
 
 View = Callable[[Tensor], Tensor]
 HeadKind = Literal["shared", "per-task"]
@@ -120,11 +122,13 @@ class Task:
         classes: Sequence[Hashable] | None = None,
         view: View | None = None,
     ) -> None:
-        self.name, self.view = name, view
+        self.name, self.view = _checked_name(name), view
         names, which = read_labels(f"task {name!r}, training examples", y)
         if not len(which):
             raise Mistake(f"task {name!r} is empty: it has no training examples")
         self.classes = tuple(sorted(names, key=_order)) if classes is None else tuple(classes)
+        for c in self.classes:
+            check_label(f"task {name!r}, classes", c)
         if len(set(self.classes)) < len(self.classes):
             raise Mistake(f"task {name!r}: a class is listed twice in {list(self.classes)}")
         self.train = self._examples("training", x, names, which)
@@ -150,7 +154,7 @@ class Task:
     def with_view(self, name: str, view: View) -> Task:
         """A task with the same examples (not copied) and another name and view."""
         other = copy.copy(self)
-        other.name = name
+        other.name = _checked_name(name)
         other.view = view
         return other
 
@@ -241,6 +245,13 @@ class Pool(Task):
     def parts(self) -> Sequence[Task]:
         """The tasks of the pool."""
         return self.tasks
+
+
+def _checked_name(name: Any) -> str:
+    """The name of a task; refuse one that could be learned and then not be saved."""
+    if not is_text(name):
+        raise Mistake(f"task name {name!r:.60}: must be a text, without half characters")
+    return str(name)
 
 
 def _order(name: Hashable) -> tuple[str, Any]:

@@ -30,6 +30,13 @@ def encrypted(content):
     )
 
 
+class Nameless(zipfile.ZipInfo):
+    """Python does not write a member without a name, but others may."""
+
+    def is_dir(self):
+        return False
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -44,6 +51,10 @@ def encrypted(content):
         ("cub", tar(cub(), [member("attributes.txt", size=3)]), "two of its members are called 'attributes.txt'"),
         ("cub", tar(cub(), [member("attributes.txt/x", size=3)]), "two of its members are called"),
         ("cub", tar(cub(), [member("big", size=200_000)]), "it unpacks to more than the published data set"),
+        ("cub", tar(cub(), [member("a/" * 2000 + "b", size=3)]), "a...' is too long"),
+        ("cub", tar(cub(), [member("a" * 300, size=3)]), "a...' is too long"),
+        ("awa2", zipped(awa2(), [(Nameless(""), b"x")]), "a member has no name"),
+        ("awa2", zipped(awa2(), [("a" * 300, b"x")]), "a...' is too long"),
         ("cub", tar({"other/file": b""}), "it holds no CUB_200_2011/images"),
         ("cub", tar(cub())[:-200], "is damaged"),
         ("cub", b"<html>Please log in</html>", "is damaged"),

@@ -10,6 +10,7 @@ from PIL import Image
 import mdmt
 from mdmt import benchmarks
 from mdmt.benchmarks.folder import folder, folder_fingerprint, folder_task
+from mdmt.cli.app import main
 from support.configs import config_for
 from support.helpers import mistake
 
@@ -305,3 +306,15 @@ def test_the_default_size_is_the_same_in_python_and_on_the_command_line(place):
         benchmarks.make("folder", data=place)[0].train.inputs,
     ):
         assert tuple(inputs.shape[1:]) == (3, asked, asked)
+
+
+def test_folder_names_that_are_not_utf8_are_one_line(place, capsys):
+    for number, inside in enumerate((b"task/owl\xff", b"task\xff/owl")):
+        root = place / str(number)
+        picture(root / os.fsdecode(inside) / "1.png")
+        line = mistake(folder, 1, data=root)
+        assert line.endswith(": the folder's name is not UTF-8; rename it")
+        assert main(["run", "folder", "--data", str(root)]) == 2
+        assert "not UTF-8; rename it\n" in capsys.readouterr().err
+    assert main(["learn", str(place / "model"), str(place / "0" / "task")]) == 2
+    assert "not UTF-8; rename it\n" in capsys.readouterr().err

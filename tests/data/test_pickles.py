@@ -2,13 +2,17 @@
 
 import os
 import pickle
+import tracemalloc
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
+import mdmt.data.pickles as pickles
 from mdmt.data.fetch import fetch
 from mdmt.data.pickles import read_pickle
 from mdmt.data.verify import verify
+from mdmt.errors import Mistake
 from support.publisher import cifar, tar
 
 
@@ -110,3 +114,51 @@ def test_the_pickle_of_python_2_and_an_old_numpy(tmp_path):
     )
     (tmp_path / "old").write_bytes(b"\x80\x02}U\x04data" + array + b"s.")
     assert read_pickle(tmp_path / "old")[b"data"].tolist() == [7, 9]
+
+
+def peak(call, *arguments):
+    """The most bytes that Python had at a time during a call, which may be refused."""
+    tracemalloc.start()
+    try:
+        with suppress(Mistake):
+            call(*arguments)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x02Nr\xff\xff\xff\x0f.",  # LONG_BINPUT: a table of 2^29 entries
+        b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b".",  # BYTEARRAY8
+        b"\x80\x04\x8e" + (2**40).to_bytes(8, "little") + b".",  # BINBYTES8
+        b"\x80\x04\x95" + (2**40).to_bytes(8, "little") + b"N.",  # FRAME
+        b"\x80\x02T\xff\xff\xff\x7f.",  # BINSTRING
+    ],
+    ids=["memo", "bytearray", "bytes", "frame", "string"],
+)
+def test_a_pickle_takes_no_more_memory_than_its_file_justifies(content, tmp_path):
+    (tmp_path / "p").write_bytes(content)
+    assert peak(read_pickle, tmp_path / "p") < 10**6
+
+
+def test_one_string_of_bytes_does_not_become_many_arrays(tmp_path):
+    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+    kind = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87Rq\x02"
+    data = b"T" + (10**5).to_bytes(4, "little") + bytes(10**5) + b"q\x01"
+    first = (
+        array + b"(K\x01J" + (10**5).to_bytes(4, "little") + b"\x85" + kind + b"\x89" + data + b"tb"
+    )
+    again = array + b"(K\x01J" + (10**5).to_bytes(4, "little") + b"\x85h\x02\x89h\x01tb"
+    (tmp_path / "p").write_bytes(b"\x80\x02](" + first + 1000 * again + b"e.")
+    assert peak(read_pickle, tmp_path / "p") < 5 * 10**6
+
+
+def test_a_pickle_does_not_change_the_stand_ins(tmp_path):
+    """A BUILD on the name of a function would set attributes that later pickles see."""
+    function = b"cnumpy.core.multiarray\n_reconstruct\n"
+    (tmp_path / "p").write_bytes(b"\x80\x02" + function + b"}U\x04nameK\x01sb.")
+    with pytest.raises(Mistake, match="a state for something that has none"):
+        read_pickle(tmp_path / "p")
+    assert not vars(pickles._reconstruct)

@@ -4,6 +4,7 @@ import gzip
 import os
 import pickle
 import struct
+import tracemalloc
 from dataclasses import astuple
 
 import numpy as np
@@ -115,6 +116,26 @@ def test_damaged_mnist_is_named(tmp_path):
     )
     labels.unlink()
     assert f"{labels} is missing" in mistake(read_mnist, tmp_path)
+
+
+def test_a_packed_file_that_unpacks_to_gigabytes_is_not_unpacked(tmp_path):
+    write_mnist(tmp_path)
+    pictures = tmp_path / "train-images-idx3-ubyte.gz"
+    header = struct.pack(">IIII", 2051, 60_000, 28, 28)
+    with gzip.open(pictures, "wb", compresslevel=1) as file:
+        file.write(header)
+        for _ in range(200):
+            file.write(bytes(10**6))
+    tracemalloc.start()
+    try:
+        line = mistake(read_mnist, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 10**8
+    finally:
+        tracemalloc.stop()
+    assert line == f"{pictures} is damaged: 47040000 bytes of data expected, more found"
+    with gzip.open(pictures, "wb") as file:
+        file.write(struct.pack(">IIII", 2051, 2**32 - 1, 28, 28))
+    assert "it claims to hold 4,294,967,295 images" in mistake(read_mnist, tmp_path)
 
 
 # CIFAR-100

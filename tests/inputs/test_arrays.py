@@ -1,9 +1,12 @@
 """A user's inputs and labels: DataFrames, lists, memory-mapped files."""
 
+import datetime
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from PIL import Image
 
@@ -127,3 +130,120 @@ def test_a_persons_own_writes_to_a_private_map_stay(tmp_path, monkeypatch):
     task = Task("a", x, [0, 1, 0, 1])
     for _ in range(3):
         assert task.inputs("train", torch.arange(4)).float().mean() == 7
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [b"owl", b"kite"],
+        np.array([b"owl", b"kite"]),
+        [datetime.date(2026, 1, 1), datetime.date(2026, 1, 2)],
+        np.array(["2026-01-01", "2026-01-02"], "M8[D]"),
+        [1j, 2j],
+        np.array([1j, 2j]),
+        [frozenset([1]), frozenset([2])],
+        [Decimal(1), Decimal(2)],
+        ["owl", "\ud800"],
+        [("a", b"x"), ("a", b"y")],
+        [1.0, float("inf")],
+        [1, 2**64],
+        [1, 10**5000],
+    ],
+    ids=range(13),
+)
+def test_labels_that_could_not_be_saved_are_refused_when_the_task_is_made(labels):
+    assert "cannot be saved; use numbers or names" in mistake(Task, "a", X[:2], labels)
+    with pytest.raises(mdmt.errors.Mistake, match=r"cannot be saved|not a number or a name"):
+        Task.from_dataset("a", list(zip(np.array(X[:2]), labels, strict=True)))
+    classes = labels if isinstance(labels, list) else labels.tolist()
+    line = mistake(Task, "a", X[:2], ["x", "y"], classes=["x", "y", *classes])
+    assert line.startswith("task 'a', classes: a label ")
+
+
+@pytest.mark.parametrize(
+    "labels", [[("a", 1), ("b", 2)], [True, False], [-1.5, 2.5], [2**64 - 1, 3], [1, "é"]]
+)
+def test_labels_that_are_learned_come_back(labels, tmp_path):
+    learner = mdmt.Learner(mdmt.backbones.mlp(2, 4), "van")
+    learner.learn(Task("a", X[:2], labels))
+    learner.save(tmp_path)
+    assert mdmt.Learner.load(tmp_path).classes() == learner.classes()
+
+
+@pytest.mark.parametrize("name", ["\udc80", 3, None, b"a"])
+def test_a_name_that_could_not_be_saved_is_refused(name):
+    assert mistake(Task, name, X, Y).startswith(f"task name {name!r}: must be a text")
+    assert "must be a text" in mistake(Task("a", X, Y).with_view, name, None)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.array(X, np.float32)[::-1][::-1],
+        np.array(X, np.float32)[::-1, ::-1][::-1, ::-1],
+        np.flip(np.array(X, np.float32)[::-1].copy(), 0),
+        np.array(X, ">f4"),
+        np.array(X, ">f8"),
+        [np.array(row, ">f8") for row in X],
+        [np.array(row)[::-1][::-1] for row in X],
+    ],
+)
+def test_strides_and_orders_of_bytes_that_torch_does_not_take(x):
+    assert Task("a", x, Y).train.inputs.tolist() == X
+    learner = mdmt.Learner(mdmt.backbones.mlp(2, 4), "van")
+    learner.learn(Task("a", X, Y))
+    assert learner.predict(x) == learner.predict(X)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_sparse_matrices_are_one_line():
+    for x, advice in (
+        (scipy.sparse.csr_matrix(np.array(X)), "x.toarray()"),
+        (scipy.sparse.coo_array(np.array(X)), "x.toarray()"),
+        (torch.tensor(X).to_sparse(), "x.to_dense()"),
+        (torch.tensor(X).to_sparse_csr(), "x.to_dense()"),
+    ):
+        line = mistake(Task, "a", x, Y)
+        assert (
+            line
+            == f"task 'a', training examples: inputs are sparse; pass {advice}, or fewer columns"
+        )
+
+
+@pytest.mark.parametrize(
+    "mean",
+    [np.array([0.5, 1.5]), [0.5, 1.5], np.array([1.5, 0.5], ">f8")[::-1], torch.tensor([0.5, 1.5])],
+)
+def test_a_mean_may_be_an_array(mean, tmp_path):
+    learner = mdmt.Learner(mdmt.backbones.mlp(2, 4), "van", mean=mean, scale=np.float32(2))
+    learner.learn(Task("a", X, Y))
+    learner.save(tmp_path)
+    assert mdmt.Learner.load(tmp_path).model.mean.tolist() == [0.5, 1.5]
+    assert mdmt.Stream("s", [Task("a", X, Y)], mean=mean).mean.tolist() == [0.5, 1.5]
+
+
+@pytest.mark.parametrize("mean", ["x", np.array([1j]), [float("nan")], object(), [[1], [1, 2]]])
+def test_a_mean_that_is_none_is_one_line(mean):
+    line = "mean must be an array or a tensor of finite numbers"
+    assert mistake(mdmt.Learner, mdmt.backbones.mlp(2, 4), mean=mean) == line
+    assert mistake(mdmt.Stream, "s", [Task("a", X, Y)], mean=mean) == line
+
+
+def test_a_mean_of_another_shape_is_one_line():
+    learner = mdmt.Learner(mdmt.backbones.mlp(2, 4), mean=np.zeros(3))
+    assert (
+        mistake(learner.learn, Task("a", X, Y)) == "mean has shape (3,): one input has shape (2,)"
+    )
+
+
+@pytest.mark.parametrize("value", [-1, 2.5, True, "3"])
+def test_outputs_are_a_whole_number(value):
+    line = f"outputs={value!r}: must be a whole number, 0 or more"
+    assert mistake(mdmt.Learner, mdmt.backbones.mlp(2, 4), outputs=value) == line
+    assert mistake(mdmt.Stream, "s", [Task("a", X, Y)], outputs=value) == line
+
+
+@pytest.mark.parametrize("value", [0, float("inf"), "3", True])
+def test_the_scale_is_a_number(value):
+    line = f"scale={value!r}: must be a finite number other than 0"
+    assert mistake(mdmt.Learner, mdmt.backbones.mlp(2, 4), scale=value) == line

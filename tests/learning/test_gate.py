@@ -158,10 +158,10 @@ def hidden_method(_, tensors):
         (large_input, "input is .* it must be a shape of at most 67,108,864 numbers"),
         (unknown_method, "method.arguments is {'strength': 3}: it must be settings of"),
         (stranger, "model.head_of_class"),
-        (not_a_number, "model has NaN or infinite values"),
+        (not_a_number, "model.head has NaN or infinite values"),
         (short_weights, r"model.backbone.layers.0.bias has shape \(3,\)"),
         (other_slots, "memory.available has numbers outside of 0 to"),
-        (other_labels, "memory.labels has numbers outside of 0 to"),
+        (other_labels, "memory.labels are not rows of their tasks"),
         (hidden_method, "method.gradient is not what mdmt-r keeps"),
     ],
 )

@@ -766,6 +766,33 @@ def test_tsne_is_kept(tmp_path, monkeypatch):
     assert features.embed({"task 1": np.zeros((3, 4))}, None) is None
 
 
+def header(text):
+    """An .npy file with this header and nothing behind it."""
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 2), }"),
+        header("{'descr': '<f8', 'shape': (20, 2), 'x': (("),  # TokenError
+        header("(" * 5000),
+        b"PK\x03\x04 no archive",  # BadZipFile
+        b"PK\x05\x06" + bytes(18),  # an archive without arrays
+        b"\x80\x04N.",
+        b"",
+    ],
+    ids=["rows", "token", "deep", "zip", "empty-zip", "pickle", "empty"],
+)
+def test_a_damaged_cache_of_tsne_is_computed_again(tmp_path, content):
+    groups = {"task 1": np.random.default_rng(1).normal(size=(20, 4))}
+    first = features.embed(groups, tmp_path)
+    (kept,) = tmp_path.iterdir()
+    kept.write_bytes(content)
+    again = features.embed(groups, tmp_path)
+    assert np.array_equal(first["task 1"], again["task 1"])
+
+
 def test_same_runs_same_page(out, text):
     assert html(out) == text
 

@@ -123,3 +123,20 @@ def test_reading_loads_no_torch(out):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[('stopped', 100, 0, 100), ('finished', 160, 12, 160)]\n"
+
+
+def test_what_json_does_not_know_is_null_in_the_output(tmp_path, capsys):
+    """Keys of later versions are shown as they are, but Infinity and NaN are Python's alone."""
+    folder = leave(tmp_path, "van")
+    record = json.loads((folder / "record.json").read_text())
+    record["later"] = {"a": [float("inf"), 1.5], "b": float("nan")}
+    record["tasks"][0]["later"] = -float("inf")
+    (folder / "record.json").write_text(json.dumps(record))
+    assert main(["runs", "show", str(folder), "--json"]) == 0
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    shown = json.loads(capsys.readouterr().out, parse_constant=refuse)["record"]
+    assert shown["later"] == {"a": [None, 1.5], "b": None}
+    assert shown["tasks"][0]["later"] is None

@@ -140,3 +140,10 @@ def test_seeds_that_numpy_does_not_take_are_one_line(capsys, tmp_path):
 def test_the_largest_seed_learns(tmp_path):
     words = ["run", "--method", "van", "--tasks", "1", "--subset", "20", "--quiet"]
     assert main([*words, "--seed", str(MAX_SEED), "--out", str(tmp_path)]) == 0
+
+
+def test_a_number_of_seeds_beyond_reason_builds_nothing(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in (4 * 10**9, 99_999_999_999):
+        assert main(["run", "permuted-digits", "--seeds", str(number)]) == 2
+        assert f"--seeds {number}: must be 1 to 10,000" in capsys.readouterr().err

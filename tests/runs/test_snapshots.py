@@ -1,14 +1,18 @@
 """What the figures need is recorded while a stream is run."""
 
+import numpy as np
+import pytest
 import torch
+from safetensors.numpy import save
 from safetensors.torch import load_file, save_file
 
 import mdmt
 import mdmt.experiments.run
 from mdmt.experiments.run import run
 from mdmt.runs.config import folder_of
+from mdmt.runs.snapshots import Snapshots
 from support.configs import config_for
-from support.helpers import small_stream
+from support.helpers import mistake, small_stream
 
 
 def learned(tasks):
@@ -74,3 +78,30 @@ def test_the_largest_published_stream_stays_under_five_megabytes(tmp_path):
     }
     save_file(snapshots, tmp_path / "snapshots")
     assert 3_000_000 < (tmp_path / "snapshots").stat().st_size < 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("head.0.1", (2, 13, 1)),
+        ("head.0.1", (2, 13, 0)),
+        ("head.0.x", (2, 13)),
+        ("labels.0", (4, 1)),
+        ("lengths.0.0", (4, 1)),
+        ("features.0.1.2", (4, 12)),
+        ("x", (1,)),
+        ("head", (4,)),
+    ],
+)
+def test_arrays_that_are_no_snapshots_are_refused(name, shape):
+    whole = {
+        "head": np.ones((4, 13), np.float32),
+        "head_of_class": np.zeros(4, np.int64),
+        "head.0.0": np.ones((2, 13), np.float32),
+        "labels.0": np.zeros(4, np.int64),
+        "features.0.0": np.ones((4, 12), np.float16),
+        "lengths.0.0": np.ones(4, np.float32),
+    }
+    assert set(Snapshots.from_bytes(save(whole))) == set(whole)
+    changed = whole | {name: np.ones(shape, np.float32)}
+    assert name in mistake(Snapshots.from_bytes, save(changed))

@@ -19,8 +19,9 @@ from mdmt.benchmarks.splits import draw_rows, reductions
 from mdmt.data.fingerprint import fingerprint
 from mdmt.data.images import IMAGE_SUFFIXES, BrokenImages, Images, OnImage, load_images
 from mdmt.errors import Mistake
+from mdmt.inputs.saved import is_text
 from mdmt.tasks import HeadKind, RowView, Stream, Task
-from mdmt.words import count, twins
+from mdmt.words import count, printable, twins
 
 IMAGE_SIZE = 32  # enough for a small network from scratch; 64 takes four times as long
 LAYOUT = "DIR/task/class/image.jpg or DIR/task/{train,test}/class/image.jpg"
@@ -284,6 +285,9 @@ def _folders(place: Path, kind: str) -> list[Path]:
             raise Mistake(f"{path} is a file among {kind} folders: expected {LAYOUT}")
     if not inside:
         raise Mistake(f"{place} is empty: it has no {kind} folders; expected {LAYOUT}")
+    for path in inside:
+        if not is_text(path.name):
+            raise Mistake(f"{printable(str(path))}: the folder's name is not UTF-8; rename it")
     _check_names(NAMES[kind], place, (path.name for path in inside))
     return inside
 

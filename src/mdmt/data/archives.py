@@ -5,6 +5,8 @@ Only files and folders are unpacked, inside the target folder and up to a given 
 
 from __future__ import annotations
 
+import errno
+import lzma
 import os
 import shutil
 import tarfile
@@ -19,8 +21,13 @@ from typing import IO
 from mdmt.errors import Mistake
 
 MAX_MEMBERS = 200_000
+MAX_NAME = 255  # bytes of a file name on Linux
+MAX_DEPTH = 50  # folders inside folders
 # zipfile raises NotImplementedError for a compression it does not know.
-_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
+_DAMAGE = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    *(EOFError, NotImplementedError),
+)
 
 
 @dataclass(frozen=True)
@@ -79,13 +86,18 @@ def members(archive: Path) -> Iterator[Member]:
     for number, member in enumerate(listing):
         if number >= MAX_MEMBERS:
             raise Mistake(f"{archive} is refused: it has more than {MAX_MEMBERS} members")
+        shown = repr(member.name if len(member.name) < 100 else f"{member.name[:97]}...")
         if member.problem:
-            raise Mistake(f"{archive} is refused: its member {member.name!r} is {member.problem}")
+            raise Mistake(f"{archive} is refused: its member {shown} is {member.problem}")
         if _is_outside(member):
             raise Mistake(
-                f"{archive} is refused: its member {member.name!r} would be written outside its"
-                " folder"
+                f"{archive} is refused: its member {shown} would be written outside its folder"
             )
+        parts = member.path.parts
+        if len(parts) > MAX_DEPTH or any(len(os.fsencode(part)) > MAX_NAME for part in parts):
+            raise Mistake(f"{archive} is refused: the name of its member {shown} is too long")
+        if not parts and member.content is not None:
+            raise Mistake(f"{archive} is refused: a member has no name")
         yield member
 
 
@@ -98,7 +110,8 @@ def report_damage(archive: Path) -> Iterator[None]:
         reason = str(error).split("\n")[0].rstrip(":") or "it ends too early"
         raise Mistake(f"{archive} is damaged: {reason}") from None
     except OSError as error:
-        if error.errno is not None:  # a fault of the disk, not of the archive
+        # Otherwise a fault of the disk. A place before the beginning of the file is EINVAL.
+        if error.errno not in (None, errno.EINVAL):
             raise
         raise Mistake(f"{archive} is damaged: {error}") from None
 
@@ -132,7 +145,7 @@ def _zip_members(archive: Path) -> Iterator[Member]:
                 yield Member(name, problem="a device")
             elif info.flag_bits & 1:
                 yield Member(name, problem="encrypted")
-            elif info.is_dir():
+            elif name.endswith("/"):
                 yield Member(name)
             else:
                 with file.open(info) as content:

@@ -42,13 +42,13 @@ class Description:
     @classmethod
     def read(cls, path: Path) -> Description:
         """Read a description; a damaged one, or one of another version, is a ValueError."""
-        content = json.loads(path.read_text())
         try:
+            content = json.loads(path.read_text())
             content["broken"] = {int(row): str(why) for row, why in content["broken"].items()}
             content["enlarged"] = [int(row) for row in content["enlarged"]]
             made = cls(**content)
             whole = all(one is None or isinstance(one, int) for one in made.checksums)
-        except (AttributeError, KeyError, TypeError):
+        except (AttributeError, KeyError, TypeError, OverflowError, RecursionError):
             raise ValueError(f"{path} is damaged") from None
         if not whole or made.format != FORMAT:
             raise ValueError(f"{path} is damaged")

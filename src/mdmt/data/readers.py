@@ -11,7 +11,7 @@ import math
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from mdmt.data.images import IMAGE_SUFFIXES
 from mdmt.data.pickles import read_pickle
 from mdmt.errors import Mistake
 from mdmt.words import count
+
+MAX_IMAGES = 10**6  # in a file of MNIST or its kin; EMNIST's largest has 697,932
+PIECE = 2**20  # bytes that are read at a time
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,8 @@ def read_mnist(folder: str | Path) -> Arrays:
 def _read_mnist_split(folder: Path, stem: str) -> LabelledImages:
     images_path = _packed_or_not(folder / f"{stem}-images-idx3-ubyte")
     labels_path = _packed_or_not(folder / f"{stem}-labels-idx1-ubyte")
-    images = read_idx(images_path, dimensions=3)
-    labels = read_idx(labels_path, dimensions=1)
-    if images.shape[1:] != (28, 28):
-        height, width = images.shape[1:]
-        raise Mistake(f"{images_path} holds images of {height} x {width} pixels; MNIST has 28 x 28")
+    images = read_idx(images_path, (28, 28))
+    labels = read_idx(labels_path, ())
     if len(images) != len(labels):
         raise Mistake(
             f"{images_path} holds {len(images)} images, but {labels_path.name} {len(labels)} labels"
@@ -78,34 +78,48 @@ def _read_mnist_split(folder: Path, stem: str) -> LabelledImages:
     return LabelledImages(torch.from_numpy(images), torch.from_numpy(labels).long())
 
 
-def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """Read an idx file of unsigned bytes: a magic number, the size of each dimension, the data."""
+def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Read an idx file of unsigned bytes: a magic number, the size of each dimension, the data.
+
+    `shape` is that of one entry. A packed file is unpacked no further than its header says.
+    """
     try:
-        data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
+        with open(path, "rb") as file:
+            is_packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            with gzip.open(file) if is_packed else file as content:
+                return _read_idx(path, content, shape)  # type: ignore[arg-type]
     except FileNotFoundError:
         raise Mistake(f"{path} is missing") from None
     except (OSError, EOFError, zlib.error) as error:
         raise Mistake(f"{path} is damaged: {error}") from None
-    magic = 0x0800 + dimensions
-    start = 4 + 4 * dimensions
-    if len(data) < start:
+
+
+def _read_idx(path: Path, content: IO[bytes], shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    dimensions = 1 + len(shape)
+    header = content.read(4 + 4 * dimensions)
+    if len(header) < 4 + 4 * dimensions:
         raise Mistake(f"{path} is damaged: it has no idx header")
-    first = int.from_bytes(data[:4], "big")
+    magic = 0x0800 + dimensions
+    first, number, *sizes = (int.from_bytes(header[at : at + 4]) for at in range(0, len(header), 4))
     if first != magic:
         raise Mistake(
             f"{path} is damaged: an idx file of {count('dimension', dimensions)} "
             f"begins with the number {magic}, this one with {first}"
         )
-    shape = [int.from_bytes(data[at : at + 4], "big") for at in range(4, start, 4)]
-    if len(data) - start != math.prod(shape):
-        raise Mistake(
-            f"{path} is damaged: {math.prod(shape)} bytes of data expected, {len(data) - start}"
-            " found"
-        )
-    # A bytearray is a copy: torch needs writable memory.
-    return np.frombuffer(bytearray(data), np.uint8, offset=start).reshape(shape)
+    if tuple(sizes) != shape:
+        height, width = sizes
+        raise Mistake(f"{path} holds images of {height} x {width} pixels; MNIST has 28 x 28")
+    if number > MAX_IMAGES:
+        raise Mistake(f"{path} is damaged: it claims to hold {number:,} images or labels")
+    expected = number * math.prod(shape)
+    data = bytearray()  # torch needs writable memory
+    while len(data) <= expected and (piece := content.read(min(PIECE, expected + 1 - len(data)))):
+        data += piece
+    if len(data) != expected:
+        found = len(data) if len(data) < expected else "more"
+        raise Mistake(f"{path} is damaged: {expected} bytes of data expected, {found} found")
+    return np.frombuffer(data, np.uint8).reshape(number, *shape)
 
 
 def _packed_or_not(path: Path) -> Path:

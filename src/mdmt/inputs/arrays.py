@@ -15,6 +15,7 @@ from torch import Tensor
 
 import mdmt.inputs.maps as maps
 from mdmt.errors import Mistake
+from mdmt.inputs.saved import is_label
 
 SCAN_CHUNK = 2**22  # numbers checked at a time
 NOT_NUMBERS = "{}: inputs are not numbers; pass an array, tensor, DataFrame or list of numbers"
@@ -62,6 +63,7 @@ def read_inputs(where: str, x: Any) -> Tensor | RowView:
         return _frame(where, x)
     if isinstance(x, (list, tuple)):
         return _listed(where, x)
+    _refuse_sparse(where, x)
     if not isinstance(x, (Tensor, np.ndarray)) and not hasattr(x, "__array__"):
         raise Mistake(
             f"{where}: cannot read inputs of type {type(x).__name__}; pass an array, tensor,"
@@ -89,7 +91,8 @@ def read_mean(mean: Any) -> Tensor | None:
     if mean is None:
         return None
     try:
-        value = torch.as_tensor(np.asarray(mean.cpu() if isinstance(mean, Tensor) else mean))
+        array = np.asarray(mean.detach().cpu() if isinstance(mean, Tensor) else mean)
+        value = torch.as_tensor(_native(array))
         fits = value.dtype.is_floating_point or not value.dtype.is_complex
         checked = value.float() if fits and value.dtype != torch.bool else None
     except (TypeError, ValueError, RuntimeError):
@@ -103,6 +106,15 @@ def _refuse_masked(where: str, what: str, values: Any) -> None:
     """Refuse masked values: an array without its mask has arbitrary numbers in their place."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise Mistake(f"{where}: {what} have masked values; fill them, or leave those examples out")
+
+
+def _refuse_sparse(where: str, x: Any) -> None:
+    """Refuse sparse matrices, of scipy or torch: a dense one may be larger than memory."""
+    if hasattr(x, "toarray") or (isinstance(x, Tensor) and x.layout != torch.strided):
+        advice = "x.to_dense()" if isinstance(x, Tensor) else "x.toarray()"
+        raise Mistake(f"{where}: inputs are sparse; pass {advice}, or fewer columns")
+    if isinstance(x, Tensor) and x.is_quantized:
+        raise Mistake(f"{where}: inputs are quantized; pass x.dequantize()")
 
 
 def first_not_finite(inputs: Tensor | RowView) -> int | None:
@@ -152,7 +164,16 @@ def read_labels(where: str, y: Any) -> tuple[list[Hashable], NDArray[np.int64]]:
                 f"{where}: example {codes.index(code)} has no label ({label}); add its class or"
                 " remove the example"
             )
+        check_label(where, label)
     return list(number), np.array(codes, np.int64)
+
+
+def check_label(where: str, label: Hashable) -> None:
+    """Refuse a label that could be learned and then not be saved."""
+    if not is_label(label):
+        huge = isinstance(label, int)
+        shown = "of more than 64 bits" if huge else f"{label!r:.60} ({type(label).__name__})"
+        raise Mistake(f"{where}: a label {shown} cannot be saved; use numbers or names")
 
 
 def _is_missing(label: Hashable) -> bool:
@@ -204,7 +225,7 @@ def read_input(where: str, value: Any) -> Tensor:
         return value
     image = hasattr(value, "getbands")
     try:
-        tensor = torch.from_numpy(np.array(value))  # copied: a data set may reuse its memory
+        tensor = torch.from_numpy(_native(np.array(value)))  # copied: its memory may be reused
     except (TypeError, ValueError):
         raise Mistake(
             f"{where}: cannot read an input of type {type(value).__name__}; pass numbers or an"
@@ -221,9 +242,16 @@ def _tensor(where: str, array: NDArray[Any]) -> Tensor:
         # A read-only array is fine: nothing here writes to inputs.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         try:
-            return torch.as_tensor(array)
+            return torch.as_tensor(_native(array))
         except TypeError:
             raise Mistake(NOT_NUMBERS.format(where)) from None
+
+
+def _native(array: NDArray[Any]) -> NDArray[Any]:
+    """The array as torch takes it: with the machine's order of bytes, and no negative strides."""
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return array.copy() if any(stride < 0 for stride in array.strides) else array
 
 
 def read_dataset(where: str, dataset: Any) -> tuple[Tensor, list[Any]]:

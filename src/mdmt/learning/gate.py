@@ -18,15 +18,16 @@ import mdmt.runs.gate as gate
 from mdmt.backbones import MAKERS, Backbone, make
 from mdmt.errors import Mistake
 from mdmt.inputs.saved import as_label, check_range, is_label, is_text, saved_tensor
-from mdmt.memory import POLICIES, Memory, Ring
+from mdmt.memory import POLICIES
 from mdmt.methods.base import Method
-from mdmt.network.heads import Heads
-from mdmt.network.model import Model
+from mdmt.methods.settings import class_name
+from mdmt.network.heads import FREE
 from mdmt.runs.config import MAX_SEED
 from mdmt.runs.record import Record
 from mdmt.system.files import JsonObject
 
 Tensors = Mapping[str, Tensor]
+PartState = tuple[Tensors, Any]
 LARGEST = 2**63 - 1
 LARGEST_INPUT = 2**26  # numbers in one input
 KINDS = {
@@ -122,9 +123,14 @@ def check_sizes(rest: JsonObject, weights: Tensors) -> None:
     rows = len(saved_tensor(weights, "model.head", (None, None)))
     gate.whole(0, rows)("outputs", rest["outputs"])
     gate.whole(0, rows)("learner.outputs", rest["learner"]["outputs"])
+    owner = saved_tensor(weights, "model.head_of_class", (rows,), torch.int64)
+    owned = torch.full_like(owner, FREE)
     for number, task in enumerate(rest["tasks"]):
         for row in task["rows"]:
             gate.whole(0, rows - 1)(f"tasks.{number}.rows", row)
+        owned[task["rows"]] = 0 if rest["learner"]["heads"] == "shared" else number
+    if not torch.equal(owned, owner):
+        raise Mistake("model.head_of_class does not give each class's row to its task")
 
 
 def _check_settings(settings: JsonObject) -> None:
@@ -232,30 +238,36 @@ def _check_seen(seen: Any, rest: JsonObject) -> None:
         raise Mistake("memory.state.seen does not have the rows of the open task")
 
 
-def check_examples(memory: Memory, model: Model, method: Method) -> None:
+def check_examples(states: Mapping[str, PartState], method: Method) -> None:
     """Check that the stored examples are such as the model learns, of rows that tasks have."""
-    if isinstance(memory, Ring) and method.uses_memory:
-        reserved = 0 if memory.inputs is None else len(memory.inputs)
-        gate.whole(0, reserved)("memory.state.base", memory.base)
-    if memory.inputs is None or memory.labels is None or memory.tasks is None:
+    weights, about = states["model"]
+    memory, spec = states["memory"]
+    stored = memory.get("inputs")
+    if method.uses_memory and "base" in spec["state"]:
+        reserved = 0 if stored is None else len(stored)
+        gate.whole(0, reserved)("memory.state.base", spec["state"]["base"])
+    if stored is None:
         return
-    model.check_inputs("memory.inputs", memory.inputs)
-    check_rows(
-        "memory", memory.labels[memory.available], memory.tasks[memory.available], model.heads
-    )
-    if memory.features is not None and len(memory) and method.stores_features:
-        with model.evaluating():
-            wanted = method.represent(memory.take(memory.available[:1])).shape[1]
-        stored = memory.features.shape[1]
-        # Logits were stored for the rows that the head had then.
-        if stored != wanted and not (wanted == len(model.head) > stored):
-            raise Mistake(f"memory.features has {stored} columns: it must have {wanted}")
+    shape, kind = about["input"]
+    saved_tensor(memory, "inputs", (None, *shape), KINDS[kind], whose="memory.")
+    labels = saved_tensor(memory, "labels", (len(stored),), torch.int64, whose="memory.")
+    tasks = saved_tensor(memory, "tasks", (len(stored),), torch.int64, whose="memory.")
+    slots = saved_tensor(memory, "available", (None,), torch.int64, whose="memory.")
+    check_range("memory.available", slots, 0, len(stored) - 1)
+    check_rows("memory", labels[slots], tasks[slots], about)
+    rows, width = weights["head"].shape
+    features = memory.get("features")
+    if features is not None and method.stores_features and ":" not in class_name(method):
+        plain = type(method).represent is Method.represent
+        # Others are logits, of as many rows as the head had when they were stored.
+        wanted = width - 1 if plain else min([rows, *features.shape[1:2]])
+        saved_tensor(memory, "features", (len(stored), wanted), whose="memory.")
 
 
-def check_rows(whose: str, labels: Tensor, tasks: Tensor, heads: Heads) -> None:
-    """Check that the labels of examples are rows that their tasks have."""
-    check_range(f"{whose}.labels", labels, 0, len(heads.owner) - 1)
-    check_range(f"{whose}.tasks", tasks, 0, len(heads.tasks) - 1)
-    owner = torch.zeros_like(tasks) if heads.shared else tasks
-    if not torch.equal(heads.owner.cpu()[labels], owner):
+def check_rows(whose: str, labels: Tensor, tasks: Tensor, rest: JsonObject) -> None:
+    """Check that the labels of examples are rows of the head that their tasks have."""
+    learned = [set(task["rows"]) for task in rest["tasks"]]
+    check_range(f"{whose}.tasks", tasks, 0, len(learned) - 1)
+    pairs = set(zip(labels.tolist(), tasks.tolist(), strict=True))
+    if not all(row in learned[task] for row, task in pairs):
         raise Mistake(f"{whose}.labels are not rows of their tasks")

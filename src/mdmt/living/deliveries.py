@@ -18,6 +18,7 @@ from mdmt.benchmarks.folder import IMAGE_SIZE, class_images
 from mdmt.data.images import OnImage, as_grey, load_images
 from mdmt.errors import Mistake
 from mdmt.inputs.arrays import RowView
+from mdmt.inputs.files import read_npz
 from mdmt.living.tables import arranged, header, is_frame, listed, read_table
 from mdmt.tasks import Task
 from mdmt.words import printable
@@ -146,13 +147,10 @@ def _arrays(path: Path, name: str | None) -> Task:
             f"{shown} cannot be read: expected a folder of class folders, an .npz with x and y, or"
             " a .csv"
         )
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            x, y = content["x"], content["y"]
-    except KeyError:
-        raise Mistake(f"{shown} must hold the arrays x (inputs) and y (classes)") from None
-    except Exception as error:  # a foreign file can fail in many ways
-        raise Mistake(f"{shown} cannot be read as .npz: {error}".splitlines()[0]) from None
+    content = read_npz(path)
+    if not {"x", "y"} <= content.keys():
+        raise Mistake(f"{shown} must hold the arrays x (inputs) and y (classes)")
+    x, y = content["x"].read(), content["y"].read()
     return Task(name or path.stem, x, y)
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mdmt.errors import Mistake
-from mdmt.inputs.saved import check_range, saved_tensor
-from mdmt.learning.gate import KINDS
+from mdmt.inputs.saved import saved_tensor
+from mdmt.learning.gate import KINDS, check_rows
 from mdmt.memory import even_shares
 from mdmt.system.files import JsonObject
 
@@ -83,12 +82,7 @@ class HeldBack:
         shape, kind = rest["input"]
         whole = (len(labels), *shape)
         inputs = saved_tensor(tensors, "inputs", whole, KINDS[kind], whose="held_back.")
-        learned = [set(task["rows"]) for task in rest["tasks"]]
-        check_range("held_back.tasks", tasks, 0, len(learned) - 1)
-        if not all(
-            row in learned[task] for row, task in zip(labels.tolist(), tasks.tolist(), strict=True)
-        ):
-            raise Mistake("held_back.labels are not rows of their tasks")
+        check_rows("held_back", labels, tasks, rest)
         return cls(inputs, labels, tasks)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mdmt.errors import Mistake
 from mdmt.inputs.arrays import read_inputs
+from mdmt.inputs.files import read_npy, read_npz
 from mdmt.living.tables import read_table
 from mdmt.words import printable
 
@@ -83,22 +83,14 @@ def as_model(shown: str, x: Any, shape: tuple[int, ...], kind: str) -> Tensor:
     return inputs
 
 
-def _npy(path: Path) -> Any:
-    try:
-        return np.load(path, allow_pickle=False)
-    except OSError:
-        raise
-    except Exception as error:  # a foreign file can fail in many ways
-        raise Mistake(f"{path} cannot be read: {error}".splitlines()[0]) from None
-
-
 def _npz(path: Path) -> Any:
     """The array x, or the only one."""
-    content = _npy(path)
-    names = content.files
+    content = read_npz(path)
+    names = list(content)
     if "x" not in names and len(names) != 1:
-        raise Mistake(f"{path} must hold the array x; it has {', '.join(names) or 'none'}")
-    return content["x" if "x" in names else names[0]]
+        found = printable(", ".join(names)) or "none"
+        raise Mistake(f"{path} must hold the array x; it has {found}")
+    return content["x" if "x" in names else names[0]].read()
 
 
-READERS = {".npy": _npy, ".npz": _npz}
+READERS = {".npy": read_npy, ".npz": _npz}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdmt.errors import Mistake
+from mdmt.inputs.files import read_csv
 from mdmt.words import printable
 
 SHOWN = 8  # names in a message
@@ -32,7 +32,7 @@ def read_table(path: Path, label: str | None = None, columns: Sequence[str] | No
     `columns` are those of a model: the file's own must have the same names, in any order.
     """
     shown = printable(str(path))
-    first, *rows = _rows(path) or [[]]
+    first, rows = read_csv(path)
     if label is not None and label not in first:
         raise Mistake(f"{shown}: there is no column {label!r} (--label); columns: {listed(first)}")
     places(shown, first, None)
@@ -54,12 +54,7 @@ def read_table(path: Path, label: str | None = None, columns: Sequence[str] | No
 
 def header(path: Path) -> list[str]:
     """The names of all columns of a .csv file."""
-    return (_rows(path) or [[]])[0]
-
-
-def _rows(path: Path) -> list[list[str]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        return list(csv.reader(file))
+    return read_csv(path)[0]
 
 
 def is_frame(x: Any) -> bool:

@@ -124,7 +124,9 @@ class Remembering(Configurable):
                 raise Mistake(f"method.{printable(name)} is not what {class_name(self)} keeps")
             buffer, dtype = used[name], self.model.flat.dtype
             shape = self._shape(buffer)
-            if not buffer.like and name in tensors and ":" in class_name(self):  # a user's may have changed
+            if (
+                not buffer.like and name in tensors and ":" in class_name(self)
+            ):  # a user's may have changed
                 shape, dtype = tensors[name].shape, tensors[name].dtype
             value = saved_tensor(tensors, name, shape, dtype, whose="method.")
             if ":" not in class_name(self):

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -21,7 +20,7 @@ from mdmt.backbones import MLP, Backbone, ResNet, uniform_rows
 from mdmt.errors import Mistake
 from mdmt.inputs.arrays import RowView
 from mdmt.inputs.device import send
-from mdmt.inputs.saved import check_finite, check_range, saved_tensor
+from mdmt.inputs.saved import check_finite, saved_tensor
 from mdmt.network.heads import FREE, Heads
 from mdmt.network.parameters import Parameters
 
@@ -310,23 +309,21 @@ class Model:
 
     def load_state(self, state: dict[str, Tensor], rest: dict[str, Any]) -> None:
         """Restore what `state` gave, growing the head to its size."""
-        width = self.head.shape[1]
-        head = saved_tensor(state, "head", (None, width), self.head.dtype, whose="model.")
-        if len(head) > len(self.head):
-            self.grow(len(head))
-        with torch.no_grad():
-            for name, value in chain(self.backbone.state_dict().items(), [("head", self.head)]):
-                key = name if name == "head" else f"backbone.{name}"
-                try:
-                    given = saved_tensor(state, key, value.shape, value.dtype, whose="model.")
-                except Mistake as error:
-                    raise Mistake(
-                        f"{error}; is the backbone the one that it was saved with?"
-                    ) from None
+        trained = {"head", *(f"backbone.{name}" for name, _ in self.backbone.named_parameters())}
+        try:
+            head = saved_tensor(state, "head", (None, self.head.shape[1]), whose="model.")
+            if len(head) > len(self.head):
+                self.grow(len(head))
+            own = {f"backbone.{name}": value for name, value in self.backbone.state_dict().items()}
+            own["head"] = self.head.detach()
+            for name, value in own.items():
+                given = saved_tensor(state, name, value.shape, value.dtype, whose="model.")
+                if name in trained:
+                    check_finite(f"model.{name}", given)
                 value.copy_(given)
-        check_finite("model", self.flat.detach())
+        except Mistake as error:
+            raise Mistake(f"{error}; is the backbone the one it was saved with?") from None
         owner = saved_tensor(state, "head_of_class", (len(head),), torch.int64, whose="model.")
-        check_range("model.head_of_class", owner, FREE, len(head) - 1)
         self.heads.set_owner(owner.to(self.flat.device))
         self.heads.outputs = rest["outputs"]
 

@@ -33,7 +33,10 @@ def angles_to_own_centre(snapshots: Snapshots, after: int) -> Array:
         return np.array([])
     # In a shared head the classes of task 1 have the first rows; the last column is the bias.
     rows = np.flatnonzero(snapshots[HEAD_OF_CLASS] == 0)[: len(head)]
-    which = np.searchsorted(rows, snapshots[labels_name(0)])
+    labels = snapshots[labels_name(0)]
+    if not np.isin(labels, rows).all():  # not those of a run
+        return np.array([])
+    which = np.searchsorted(rows, labels)
     centres = unit_vectors(head[:, :-1].astype(float))[which]
     return degrees((unit_vectors(vectors) * centres).sum(axis=1))
 
@@ -151,11 +154,16 @@ def _tsne(vectors: np.ndarray) -> Array:
 
 
 def _read_points(path: Path, count: int) -> Array | None:
+    """The points in the cache; None if they are missing or damaged, however that shows."""
     try:
-        points = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        # Mapped: a header that claims more than the file has allocates nothing.
+        mapped = np.lib.format.open_memmap(path, mode="r")
+        if mapped.shape != (count, 2) or mapped.dtype.kind != "f":
+            return None
+        points = np.array(mapped, dtype=float)
+    except Exception:  # a damaged file can raise almost anything
         return None
-    return points if points.shape == (count, 2) and np.isfinite(points).all() else None
+    return points if np.isfinite(points).all() else None
 
 
 def _write_points(path: Path, points: Array) -> None:

@@ -5,6 +5,7 @@ A check takes a key, for the message, and a value; it returns the value or raise
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -140,3 +141,16 @@ def _setting(key: str, value: Any, depth: int) -> Any:
     if depth and isinstance(value, dict) and len(value) <= MOST:
         return {text(key, part): _setting(key, value[part], depth - 1) for part in value}
     return scalar(key, value)
+
+
+def strict(value: Any) -> Any:
+    """A value that is passed on as it is, with null for NaN and infinity: JSON has neither.
+
+    >>> strict({"a": [1, float("inf")]})
+    {'a': [1, None]}
+    """
+    if isinstance(value, dict):
+        return {key: strict(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [strict(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

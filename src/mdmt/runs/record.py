@@ -229,7 +229,7 @@ def _costs(content: JsonObject) -> JsonObject:
 def _other(content: JsonObject) -> JsonObject:
     """The keys that this version does not know."""
     known = {one.name for one in dataclasses.fields(RunRecord)} | {"metrics"}
-    return {key: value for key, value in content.items() if key not in known}
+    return {key: gate.strict(value) for key, value in content.items() if key not in known}
 
 
 def _task(value: Any) -> TaskInfo:
@@ -238,7 +238,7 @@ def _task(value: Any) -> TaskInfo:
     classes = gate.array("classes", value.get("classes", []))
     size = gate.or_null(gate.whole(0, 10**12))
     checked = {
-        **value,
+        **gate.strict(value),
         "name": gate.text("name", value.get("name")),
         "classes": [gate.scalar("classes", one) for one in classes],
         "train": size("train", value.get("train")),

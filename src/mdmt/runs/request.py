@@ -15,6 +15,8 @@ from mdmt.errors import Mistake
 from mdmt.runs.config import MAX_SEED, RunConfig
 from mdmt.system.own_code import canonical, is_own
 
+MAX_SEEDS = 10_000  # in one command, which makes a configuration for each
+
 
 @dataclass(frozen=True)
 class RunRequest:
@@ -40,6 +42,8 @@ class RunRequest:
     precision: str = "fp32"
 
     def __post_init__(self) -> None:
+        if not 1 <= self.seeds <= MAX_SEEDS:
+            raise Mistake(f"--seeds {self.seeds}: must be 1 to {MAX_SEEDS:,}")
         last = self.seed + self.seeds - 1
         if last > MAX_SEED:
             raise Mistake(f"seed {last} is too large: the largest seed is {MAX_SEED}")

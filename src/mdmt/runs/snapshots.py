@@ -136,7 +136,8 @@ class Snapshots(dict[str, AnyArray]):
 
     def _check(self) -> None:
         for name, value in self.items():
-            if value.ndim != dimensions(name):
+            kinds = "iu" if name.startswith(("labels", HEAD_OF_CLASS)) else "f"
+            if value.ndim != dimensions(name) or value.dtype.kind not in kinds:
                 raise Mistake(f"{printable(name)} is not a snapshot")
         rows, width = self[HEAD].shape
         if self[HEAD_OF_CLASS].shape != (rows,):
