@@ -44,8 +44,19 @@ def optional(package: str, what: str, *, install: str = "") -> ModuleType:
 EXPECTED = (Mistake, FloatingPointError, OSError)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of a foreign error's message, or its type if it has none.
+
+    >>> first_line(RuntimeError("no memory\\nat line 7")), first_line(KeyboardInterrupt())
+    ('no memory', 'KeyboardInterrupt')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def summarise(error: BaseException) -> str:
-    """Summarise an error in one line; unexpected errors keep their type name.
+    """Summarise an error; unexpected errors are cut to one line and keep their type name.
+
+    Messages of our own are one line; a line break in them belongs to a name, and is kept.
 
     >>> summarise(Mistake("lr=-1: must be more than 0")), summarise(KeyError("x"))
     ('lr=-1: must be more than 0', "KeyError: 'x'")
@@ -54,8 +65,8 @@ def summarise(error: BaseException) -> str:
     """
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
-    line = (str(error).strip().splitlines() or [""])[0]
     name = type(error).__name__
-    if not line:
-        return name
-    return line if isinstance(error, EXPECTED) else f"{name}: {line}"
+    if isinstance(error, EXPECTED):
+        return str(error).strip() or name
+    line = first_line(error)
+    return line if line == name else f"{name}: {line}"

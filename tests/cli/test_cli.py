@@ -116,8 +116,26 @@ def test_a_finished_run_is_read_unless_fresh(tmp_path, capsys):
         ),
         (["run", "--set", "lonely"], "write it as key=value"),
         (["run", "--set", "heads=both"], "permuted-digits takes shared or per-task"),
-        (["run", "--set", "memory=-1"], "per_class=-1"),
+        (["run", "--set", "memory=-1"], "memory.per_class is -1: it must be a whole"),
         (["run", "--set", "optimiser=Magic"], "optimiser='Magic'"),
+        (["run", "--set", "optimiser=LBFGS"], "optimiser='LBFGS' cannot be used here"),
+        (["run", "--set", "optimiser=SparseAdam"], "does not support dense gradients"),
+        (["run", "--set", "optimiser=Optimizer"], "optimiser='Optimizer' cannot be used here"),
+        (["run", "--set", "optimiser=Muon"], "optimiser='Muon'"),
+        (["compare", "--set", "optimiser=LBFGS"], "optimiser='LBFGS' cannot be used here"),
+        (["compare", "--set", "lr=-1"], "lr=-1.0: must be a number above 0"),
+        (["run", "--method", "..x:Y"], "method '..x:Y' cannot be loaded"),
+        (["run", "--method", "mdmt.methods:Method"], "Method is the base class: name a subclass"),
+        (["run", "mdmt:Stream"], "stream 'mdmt:Stream' cannot be made: TypeError"),
+        (["run", "mdmt:no_such"], "stream 'mdmt:no_such' cannot be loaded"),
+        (
+            ["run", "split-digits", "--backbone", "mdmt:Stream"],
+            "network 'mdmt:Stream' cannot be made: TypeError",
+        ),
+        (["run", "--threads", "100000"], "threads is 100000: it must be a whole number from 1"),
+        (["run", "--threads", f"{10**20}"], "it must be a whole number from 1 to 1024"),
+        (["run", "--set", f"memory={2**63 - 1}"], "memory.per_class is 9223372036854775807"),
+        (["run", "--set", f"epochs={10**20}"], "epochs is 100000000000000000000"),
         (["run", "--method", "van", "--reading", "paper"], "setting 'reading' is unknown"),
         (["run", "--tasks", "0"], "tasks=0: permuted-digits takes 1 to 1000"),
         (["run", "split-digits", "--tasks", "6"], "tasks=6: split-digits takes 1 to 5"),
@@ -143,6 +161,31 @@ def test_mistakes_are_one_line_and_exit_code_2(arguments, message, tmp_path, cap
     assert message in err
     assert err.count("\n") == 1
     assert err.startswith("mdmt: ")
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("raise RuntimeError('no\\nway')", "RuntimeError: no"),
+        ("import sys\nsys.exit(3)", "SystemExit: 3"),
+        ("import sys\nsys.exit()", "SystemExit"),
+        ("import nowhere", "No module named 'nowhere'"),
+        ("def", "invalid syntax"),
+    ],
+)
+@pytest.mark.parametrize("how", ["--method", "--backbone", "benchmark"])
+def test_own_code_that_cannot_be_imported_is_one_line(
+    module, reason, how, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    (tmp_path / "broken.py").write_text(module)
+    option = [] if how == "benchmark" else ["split-digits", how]
+    assert main(["run", *option, "broken:Mine"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "'broken:Mine' cannot be loaded: " in err
+    assert reason in err
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):

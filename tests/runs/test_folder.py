@@ -1,6 +1,7 @@
 """A run folder has one state, whoever asks; what it holds is read without torch."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 
 from mdmt.cli.app import main
 from mdmt.errors import Mistake
-from mdmt.runs.folder import Position, RunFolder, RunState
+from mdmt.runs.folder import Position, RunFolder, RunState, find_runs
 from support.run_folders import interrupt, leave
 
 RELEASE = Path(__file__).parent.parent / "fixtures" / "runs-0.1.0"
@@ -54,6 +55,25 @@ def test_a_run_is_running_while_a_process_holds_it_and_stopped_when_none_does(
     assert listed(capsys, out)["er"]["state"] == "stopped"
     main(["report", str(out), "--out", str(out / "report.html")])
     assert "stopped or killed before its end; 1 of 2 tasks learned" in capsys.readouterr().err
+
+
+def test_runs_are_searched_no_deeper_than_they_lie(out, monkeypatch):
+    inside = out.parent / "several" / "more"
+    inside.mkdir(parents=True)
+    out = shutil.move(out, inside / "runs")
+    assert len(find_runs(out)) == len(find_runs(inside)) == 2
+    (inside / "runs" / "a" / "b" / "c" / "d" / "e" / "f").mkdir(parents=True)
+    entered = []
+    walk = os.walk
+
+    def noted(top):
+        for step in walk(top):
+            entered.append(Path(step[0]).relative_to(top))
+            yield step
+
+    monkeypatch.setattr(os, "walk", noted)
+    assert find_runs(inside.parent) == []
+    assert max(len(path.parts) for path in entered) == 5
 
 
 def test_states_along_the_life_of_a_run(tmp_path):

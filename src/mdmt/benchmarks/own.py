@@ -61,7 +61,10 @@ def read_stream(name: str, seed: int = SEED) -> Stream:
 def _loaded_stream(name: str, seed: int, version: str | None) -> Stream:
     given = own_code.load("stream", name)
     if callable(given):
-        given = given(seed) if inspect.signature(given).parameters else given()
+        try:
+            given = given(seed) if inspect.signature(given).parameters else given()
+        except Exception as error:
+            raise own_code.refusal("stream", name, "made", error) from error
     if isinstance(given, Stream):
         return given
     if isinstance(given, Sequence) and given and all(isinstance(task, Task) for task in given):

@@ -45,7 +45,7 @@ class _Screen:
     def line(self, text: str) -> None:
         """Print a plain line if nothing is drawn."""
         if not (self.quiet or self.draws or self.is_notebook):
-            print(text, file=sys.stderr, flush=True)
+            print(printable(text), file=sys.stderr, flush=True)
 
     def bar(self, *columns: Any) -> Any:
         """A bar of rich: a text that shrinks to fit, these columns, and the time left."""

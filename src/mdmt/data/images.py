@@ -21,7 +21,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from mdmt.data.cache import FORMAT, PixelFile, images_folder
-from mdmt.errors import Mistake
+from mdmt.errors import Mistake, first_line
 from mdmt.inputs.maps import map_file
 from mdmt.system.files import lock
 from mdmt.words import count
@@ -136,7 +136,7 @@ def decode(source: Path | IO[bytes], size: int, name: str | None = None) -> Pict
     except UnidentifiedImageError:
         raise Mistake(f"{path} is not an image") from None
     except Exception as error:  # a broken file can raise almost anything
-        raise Mistake(f"{path} is a broken image: {error}".splitlines()[0]) from None
+        raise Mistake(f"{path} is a broken image: {first_line(error)}") from None
     return Picture(np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)), enlarged)
 
 

@@ -14,7 +14,7 @@ from mdmt.benchmarks.splits import NetworkSpec
 from mdmt.errors import Mistake
 from mdmt.network.first_weights import load_first_weights
 from mdmt.runs.config import RunConfig
-from mdmt.system.own_code import is_own, load
+from mdmt.system.own_code import is_own, load, refusal
 
 CONVOLUTIONAL = ("reduced_resnet18", "resnet18")  # they take images of any size
 Arguments = Mapping[str, str | int]  # of a network, as --backbone gives them
@@ -93,7 +93,10 @@ def own_network(name: str, arguments: Arguments, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         own = load("network", name)
-        network = copy.deepcopy(own) if isinstance(own, nn.Module) else own(**arguments)
+        try:
+            network = copy.deepcopy(own) if isinstance(own, nn.Module) else own(**arguments)
+        except Exception as error:
+            raise refusal("network", name, "made", error) from error
     if not isinstance(network, nn.Module):
         raise Mistake(
             f"network {name!r} is a {type(network).__name__}: it must be a torch.nn.Module, or"

@@ -21,6 +21,7 @@ from mdmt.learning.arguments import device_of, precision_of
 from mdmt.memory import POLICIES, share_to_draw
 from mdmt.methods import METHODS
 from mdmt.methods.base import Method
+from mdmt.network.optimiser import Optimiser
 from mdmt.published.settings import ONE_STREAM
 from mdmt.runs.config import FIELD_CHECKS, RunConfig
 from mdmt.runs.request import RunRequest, label_of, parse_variant
@@ -76,6 +77,7 @@ def resolve(
     if bench.is_own and "reference_batch" not in own:
         values["reference_batch"] = share_to_draw(classes * values["memory"], values["batch"])
     arguments = {key: values[key] for key in argument_types(kind) if key in values}
+    optimiser = Optimiser(values.get("optimiser", "SGD"), values["lr"])
     return RunConfig(
         benchmark=bench.name,
         tasks=tasks,
@@ -85,10 +87,10 @@ def resolve(
         arguments=kind(**arguments).arguments,
         memory=memory_spec(policy, values["memory"], classes),
         backbone=network,
-        lr=values["lr"],
+        lr=optimiser.lr,
         batch=values["batch"],
         epochs=values["epochs"],
-        optimiser=values.get("optimiser", "SGD"),
+        optimiser=optimiser.name,
         augment=_augmentation(values.get("augment", "none"), bench),
         image_size=request.image_size or image_size_for(bench, network["name"]),
         subset=request.subset,
@@ -107,7 +109,7 @@ def resolve(
         precision=precision_of(request.precision, device),
         keep_model=request.keep_model,
         label=label_of(name, own if chosen == USUAL else {**own, "preset": chosen}),
-    )
+    ).checked()
 
 
 def configs_for(request: RunRequest, variants: list[str]) -> list[list[RunConfig]]:
@@ -169,6 +171,8 @@ def find_method(name: str) -> type[Method]:
         raise Mistake(
             f"method {name!r}: {name.rpartition(':')[2]} is not a subclass of mdmt.Method"
         )
+    if kind is Method:
+        raise Mistake(f"method {name!r}: Method is the base class: name a subclass of it")
     return kind
 
 

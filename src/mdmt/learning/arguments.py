@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 import mdmt.runs.gate as gate
-from mdmt.errors import Mistake
+from mdmt.errors import Mistake, first_line
 from mdmt.learning.gate import network
 from mdmt.memory import POLICIES, Memory, Ring
 from mdmt.memory import make as make_memory
@@ -102,7 +102,7 @@ def device_of(given: Any) -> torch.device:
         device = _accelerator() if given == "auto" else torch.device(given)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
+        reason = first_line(error).rstrip(".")
         raise Mistake(
             f"device={given!r} is not available: {reason}; device='cpu' always is"
         ) from None
@@ -126,7 +126,7 @@ def precision_of(given: Any, device: torch.device) -> Precision:
             with torch.autocast(device.type, torch.bfloat16):
                 torch.ones(2, 2, device=device) @ torch.ones(2, 2, device=device)
         except (RuntimeError, NotImplementedError) as error:
-            reason = str(error).strip().splitlines()[0].rstrip(".")
+            reason = first_line(error).rstrip(".")
             raise Mistake(
                 f"precision='bf16' is not available on {device}: {reason}; fp32 always is"
             ) from None

@@ -17,7 +17,7 @@ from torch.nn import functional
 import mdmt.network.parts as parts
 import mdmt.ranks as ranks
 from mdmt.backbones import MLP, Backbone, ResNet, uniform_rows
-from mdmt.errors import Mistake
+from mdmt.errors import Mistake, first_line
 from mdmt.inputs.arrays import RowView
 from mdmt.inputs.device import send
 from mdmt.inputs.saved import check_finite, saved_tensor
@@ -342,7 +342,7 @@ def count_features(backbone: nn.Module, example: Tensor) -> int:
             backbone.to(example.device).eval()
             probe = backbone(torch.zeros(2, *example.shape[1:], device=example.device))
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise Mistake(
             f"the backbone cannot read inputs of shape {tuple(example.shape[1:])}: {reason}"
         ) from None

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mdmt.errors import Mistake
+from mdmt.errors import Mistake, first_line
 from mdmt.inputs.saved import saved_tensor
 from mdmt.words import printable
 
@@ -29,6 +29,7 @@ class Optimiser:
         self.lr = lr
         self.arguments = arguments or {}
         self.share = 1.0  # of the learning rate that the current step has
+        self._try()
         self.flat: nn.Parameter | None = None
         # Plain SGD needs no torch.optim, which takes a second to load.
         self.engine: torch.optim.Optimizer | None = None
@@ -41,14 +42,34 @@ class Optimiser:
     def bind(self, flat: nn.Parameter) -> None:
         """Belong to a model's parameters."""
         self.flat = flat
-        if self.name != "SGD" or self.arguments:
-            try:
-                self.engine = getattr(torch.optim, self.name)([flat], lr=self.lr, **self.arguments)
-            except (TypeError, ValueError, RuntimeError) as error:
+        self.engine = self._engine(flat)
+
+    def _engine(self, flat: nn.Parameter) -> torch.optim.Optimizer | None:
+        if self.name == "SGD" and not self.arguments:
+            return None
+        made: torch.optim.Optimizer = getattr(torch.optim, self.name)(
+            [flat], lr=self.lr, **self.arguments
+        )
+        return made
+
+    def _try(self) -> None:
+        """Refuse an optimiser that needs more than one vector of weights and its gradient."""
+        flat = nn.Parameter(torch.zeros(2))
+        flat.grad = torch.ones(2)
+        try:
+            engine = self._engine(flat)
+            if engine is not None:
+                engine.step()
+        except (TypeError, ValueError, RuntimeError) as error:
+            if self.arguments:
                 raise Mistake(
                     f"optimiser_arguments={self.arguments}: {self.name} does not take them"
-                    f" ({str(error).splitlines()[0]})"
+                    f" ({first_line(error)})"
                 ) from None
+            raise Mistake(
+                f"optimiser={self.name!r} cannot be used here: {first_line(error)}; try 'SGD' or"
+                " 'Adam'"
+            ) from None
 
     def step(self, gradient: Tensor) -> None:
         """Move the weights against a gradient."""

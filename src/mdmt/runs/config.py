@@ -104,6 +104,11 @@ class RunConfig:
         """The content of config.json."""
         return asdict(self)
 
+    def checked(self) -> RunConfig:
+        """This configuration; raises a Mistake if `from_json` would refuse it."""
+        self.from_json(json.loads(json.dumps(self.to_json())))
+        return self
+
     @classmethod
     def from_json(cls, content: JsonObject) -> RunConfig:
         """Check the content of a config.json; raise a Mistake that says what is wrong.

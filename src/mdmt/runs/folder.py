@@ -58,6 +58,7 @@ FRESH = "fresh"
 FILES = (RECORD, STEPS, SNAPSHOTS, FAILED, CONFIG)
 DRAFT = rf"\.({'|'.join(map(re.escape, FILES))})\.\d+\.tmp"  # left by a process that was killed
 HASH = "[0-9a-f]{12}"  # of a configuration
+LEVELS = 5  # of folders: one of several --out, the benchmark, the method, the hash, the seed
 
 T = TypeVar("T")
 
@@ -475,12 +476,19 @@ def _is_own_name(name: str) -> bool:
 
 
 def find_runs(out: str | Path) -> list[RunFolder]:
-    """All run folders under a folder, complete or not; hidden folders are skipped."""
+    """All run folders in a folder of runs, or of such folders; hidden folders are skipped.
+
+    They are searched for as many levels down as a run lies, so that a folder such as / takes no
+    longer than that.
+    """
     paths = []
+    top = len(Path(out).parts)
     for parent, folders, names in os.walk(out):
         begun = _is_in_place(Path(parent)) and (LOCK in names or CHECKPOINT in folders)
         if begun or {RECORD, CONFIG} & set(names):
             paths.append(Path(parent))
+            folders.clear()
+        if len(Path(parent).parts) - top >= LEVELS:
             folders.clear()
         folders[:] = [name for name in folders if not name.startswith(".")]
     return [RunFolder(path) for path in sorted(paths)]

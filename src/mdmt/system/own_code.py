@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from mdmt.errors import Mistake
+from mdmt.errors import Mistake, first_line, summarise
 
 OWN_IMAGES = "folder"  # the benchmark made of the images in a folder
 _sources: WeakKeyDictionary[ModuleType, str | None] = WeakKeyDictionary()  # when it was loaded
@@ -61,7 +61,8 @@ def canonical(name: str) -> str:
 def load(what: str, name: str) -> Any:
     """Import the object that `module:name` or `path/file.py:name` stands for.
 
-    A module whose file was edited since is loaded again, as a notebook expects.
+    A module whose file was edited since is loaded again, as a notebook expects. Whatever it does
+    when it is imported, also `sys.exit`, ends in a Mistake.
     """
     module, _, attribute = canonical(name).partition(":")
     if "" not in sys.path:
@@ -73,8 +74,15 @@ def load(what: str, name: str) -> Any:
             _sources[found] = now
             importlib.reload(found)
         return getattr(found, attribute)
-    except (ImportError, AttributeError, SyntaxError, ValueError) as error:
-        raise Mistake(f"{what} {name!r} cannot be loaded: {error}") from None
+    except (Exception, SystemExit) as error:
+        raise refusal(what, name, "loaded", error) from error
+
+
+def refusal(what: str, name: str, verb: str, error: BaseException) -> Mistake:
+    """The Mistake that says why own code cannot be used; MDMT_TRACEBACK=1 shows where it failed."""
+    plain = isinstance(error, (ImportError, AttributeError, SyntaxError))
+    reason = first_line(error) if plain else summarise(error)
+    return Mistake(f"{what} {name!r} cannot be {verb}: {reason}")
 
 
 def version(what: str, name: str) -> str | None:
