@@ -37,6 +37,7 @@ from mdmt.network.batch_norm import (
     min_batch,
     refuse_single_examples,
     retake_statistics,
+    running_statistics,
 )
 from mdmt.network.by_hand import gradients_for
 from mdmt.network.gradients import Gradients
@@ -651,10 +652,13 @@ class Learner:
         self.is_halfway = about.get("halfway", False)
 
     def check_weights(self) -> None:
-        """Stop if a weight is not finite."""
+        """Stop if a weight or a statistic of batch norm is not finite."""
         self.recorder.read_pending()
         if not math.isfinite(self.model.flat.detach().sum().item()):
             self._stop("sum of the weights", self.step_in_task)
+        for name, value in running_statistics(self.backbone):
+            if not value.isfinite().all():
+                self._stop(f"{name} of batch norm", self.step_in_task)
 
     # Opening a task, and closing it.
 
@@ -822,6 +826,7 @@ class Learner:
             self.recorder.read_pending()
             self.method.end_task()
             self._check_losses()
+            self.check_weights()
             if self.method.uses_memory:
                 labels = torch.cat([self._rows(part)[part.train.labels] for part in task.parts])
                 self.memory.close_task(

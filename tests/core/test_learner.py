@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -486,6 +487,32 @@ def test_a_loss_that_is_not_finite_stops_learning():
         match=r"task 'permutation 1', step \d+: the (loss|gradient) is not finite",
     ):
         learner.run(stream)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_statistics_of_batch_norm_that_are_not_finite_stop_learning(checkpoint, tmp_path):
+    """Loss, gradient and weights are finite: in training mode batch norm divides by the batch."""
+    x = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(16, affine=False)
+    network = nn.Sequential(nn.Linear(8, 16, bias=False), norm, nn.ReLU())
+    learner = mdmt.Learner(network, VAN(), lr=1e20)
+    with pytest.raises(
+        FloatingPointError, match=r"step \d+: the running variance of batch norm is not finite"
+    ):
+        learner.learn(("a", x, [0, 1] * 30), checkpoint=tmp_path / "state" if checkpoint else None)
+    assert not norm.running_var.isfinite().all()
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_buffer_of_ones_own_may_be_infinite():
+    """Such as the mask of an attention."""
+    (task,) = small_stream("permuted-digits", tasks=1)
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 16))
+    network.register_buffer("mask", torch.tensor([-math.inf]))
+    learner = mdmt.Learner(network, VAN())
+    learner.learn(task)
+    assert learner.task_name is None
 
 
 def test_a_gradient_too_long_for_its_numbers_stops_learning():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from mdmt.backbones import BatchNorm
 from mdmt.errors import Mistake
@@ -53,6 +53,15 @@ def _counts(model: Model) -> Iterator[tuple[str, Tensor]]:
     """The buffers of the backbone that count."""
     buffers = model.backbone.named_buffers()
     return ((name, value) for name, value in buffers if not value.is_floating_point())
+
+
+def running_statistics(backbone: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The running means and variances of a network, which features in evaluation mode depend on."""
+    for module in backbone.modules():
+        if isinstance(module, (_NormBase, BatchNorm)):
+            for name, value in (("mean", module.running_mean), ("variance", module.running_var)):
+                if value is not None:
+                    yield f"running {name}", value
 
 
 def min_batch(backbone: nn.Module, example: Tensor) -> int:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdmt.errors import Mistake
+from mdmt.errors import Mistake, first_line
 from mdmt.words import printable
 
 ROWS = "rows"  # the name of the log's array in a checkpoint
@@ -70,20 +70,19 @@ class StepLog(list[Step]):
         >>> StepLog.from_csv(StepLog([Step(2, 7, 0.1, -3.5, 9.0, 4.0)]).to_csv())[0].gradient
         -3.5
         """
-        try:
-            lines = list(csv.reader(io.StringIO(text)))
-        except csv.Error as error:
-            raise Mistake(str(error)) from None
-        if not lines or tuple(lines[0]) not in (cls.COLUMNS, cls.FIRST_COLUMNS):
+        header, _, body = text.partition("\n")
+        columns = tuple(header.rstrip("\r").split(","))
+        if columns not in (cls.COLUMNS, cls.FIRST_COLUMNS):
             raise Mistake(f"its columns are not {', '.join(cls.COLUMNS)}")
-        width = len(lines[0])
-        if any(len(line) != width for line in lines):
-            raise Mistake(f"a line does not have {width} numbers")
+        if not body.strip():
+            return cls()
         try:
-            cells = [[float(cell) for cell in line] for line in lines[1:]]
+            rows = np.loadtxt(io.StringIO(body), delimiter=",", comments=None, ndmin=2)
         except ValueError as error:
-            raise Mistake(printable(str(error))) from None
-        return cls.from_array(np.array(cells, dtype=float).reshape(-1, width))
+            raise Mistake(printable(first_line(error))) from None
+        if rows.shape[1] != len(columns):
+            raise Mistake(f"a line does not have {len(columns)} numbers")
+        return cls.from_array(rows)
 
     def to_array(self) -> NDArray[np.float64]:
         """The log as an array with a column for each of COLUMNS."""
@@ -104,4 +103,4 @@ class StepLog(list[Step]):
         is_whole = positions == np.floor(positions)
         if not ((positions >= 1) & (positions <= 1e12) & is_whole).all():
             raise Mistake("task and step are not whole numbers from 1")
-        return cls(Step(*row) for row in rows.tolist())
+        return cls(map(Step, *rows.T.tolist()))
