@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from dataclasses import replace
 
 import pytest
@@ -165,3 +166,17 @@ def test_a_point_of_the_curve_is_placed_at_its_step():
     for batch, step in ((1, 20), (10, 2)):
         both = [moments(one, StepLog(), batch) for one in (record, other)]
         assert first_difference(*both).step == step
+
+
+def test_a_repetition_that_is_stopped_names_no_folder_that_is_gone(finished, capsys, monkeypatch):
+    step = Disturbed.step
+
+    def asked_to_stop(self, batch):
+        step(self, batch)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Disturbed, "step", asked_to_stop)
+    assert main(["rerun", str(finished), "--quiet"]) == 130
+    assert capsys.readouterr().err == (
+        "mdmt: stopped; a repetition keeps nothing: mdmt rerun begins again\n"
+    )

@@ -24,6 +24,7 @@ import mdmt.learning.checkpoints as checkpoints
 import mdmt.system.state
 from mdmt.cli.app import main
 from mdmt.experiments.run import run
+from mdmt.experiments.sweep import sweep
 from mdmt.learner import Learner
 from mdmt.methods import METHODS
 from mdmt.runs.config import folder_of
@@ -352,6 +353,30 @@ def test_a_fresh_run_that_is_killed_while_it_finishes(moment, tmp_path, capsys):
     assert essence(done(config, tmp_path, on_step=steps.append)) == essence(straight)
     assert steps == []
     assert not (folder_of(config, tmp_path) / "fresh").exists()
+
+
+@pytest.mark.parametrize("again", ["run", "sweep"])
+def test_a_run_killed_before_its_checkpoint_is_removed(again, tmp_path):
+    """The record is written: the next command reads it, and removes the rest."""
+    config = config_of("er", "mlp")
+
+    def killed():
+        RunFolder._remove_repetition = die
+        run(config, tmp_path, every=1)
+
+    with child(killed) as (_, ended):
+        pass
+    assert ended == [-signal.SIGKILL]
+    folder = folder_of(config, tmp_path)
+    before = (folder / "record.json").read_bytes()
+    assert (folder / "checkpoint").is_dir()
+    if again == "run":
+        assert run(config, tmp_path).finished
+    else:
+        (outcome,) = sweep([config], tmp_path)
+        assert outcome.read
+    assert (folder / "record.json").read_bytes() == before
+    assert not (folder / "checkpoint").exists()
 
 
 def test_a_full_disk_keeps_the_result_that_fresh_would_replace(disk, capsys):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import mdmt.benchmarks as benchmarks
-from mdmt.errors import Mistake
+from mdmt.errors import Mistake, Stopped
 from mdmt.experiments.resolve import check_config, file_sha256
 from mdmt.experiments.run import run
 from mdmt.learner import OnStep
@@ -82,7 +82,11 @@ def rerun(
     config = _config(folder, data, weights, trust)
     steps = folder.steps
     with tempfile.TemporaryDirectory(prefix="mdmt-rerun-") as place:
-        run(config, place, on_step=on_step, on_image=on_image, warn=warn)
+        try:
+            run(config, place, on_step=on_step, on_image=on_image, warn=warn)
+        except Stopped:
+            remedy = "a repetition keeps nothing: mdmt rerun begins again"
+            raise Stopped(f"stopped; {remedy}") from None
         repeated = RunFolder(folder_of(config, place))
         record = repeated.record
         new_steps = repeated.steps

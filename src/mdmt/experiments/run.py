@@ -101,6 +101,7 @@ def finished_record(folder: RunFolder, config: RunConfig) -> RunRecord | None:
     record = folder.finished_record if folder.workplace() is folder else None
     if record is not None:
         folder.check_model(config)
+        folder.drop_checkpoint()
     return record
 
 

@@ -312,6 +312,10 @@ class RunFolder:
             if not config.keep_model:
                 StateFolder(self.path / MODEL).remove()
         self._remove_repetition()
+        self.drop_checkpoint()
+
+    def drop_checkpoint(self) -> None:
+        """Remove the checkpoint of a finished run; after a kill, it may still be there."""
         with suppress(OSError):  # the result is complete
             self.checkpoint.remove()
 
