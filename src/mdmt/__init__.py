@@ -6,7 +6,6 @@ Names are imported when they are first used, so that `mdmt --help` never loads t
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return getattr(importlib.import_module(f"mdmt.{_PLACES.get(name, 'methods')}"), name)
     if name == "__version__":
-        return importlib.metadata.version("mdmt")
+        return importlib.import_module("importlib.metadata").version("mdmt")
     raise AttributeError(f"module 'mdmt' has no attribute {name!r}")
 
 

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import mdmt
 from mdmt.cli.app import main
 from support.processes import MDMT, gone, offspring, soon, started
 
@@ -99,7 +101,13 @@ def test_a_rerun_that_dies_is_told_too(straight):
 
 @pytest.mark.parametrize(
     ("number", "to"),
-    [(signal.SIGINT, "the parent"), (signal.SIGTERM, "the parent"), (signal.SIGINT, "both")],
+    [
+        (signal.SIGINT, "the parent"),
+        (signal.SIGTERM, "the parent"),
+        (signal.SIGHUP, "the parent"),
+        (signal.SIGINT, "both"),
+        (signal.SIGHUP, "both"),
+    ],
 )
 def test_a_request_to_stop_leaves_a_checkpoint(number, to, straight, tmp_path):
     command = [*RUN, "--out", str(tmp_path)]
@@ -125,6 +133,82 @@ def test_an_interrupt_while_torch_is_loaded_is_one_line(tmp_path):
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == "mdmt: interrupted; the same command goes on from the last checkpoint\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_stop_while_torch_is_loaded_is_one_line(number, tmp_path):
+    with started([*MDMT, *RUN, "--out", str(tmp_path)], start_new_session=True) as process:
+        assert soon(lambda: offspring(process.pid))
+        os.killpg(process.pid, number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "mdmt: interrupted; the same command goes on from the last checkpoint\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_stop_in_the_first_imports_is_one_line(number, tmp_path):
+    (tmp_path / "typer.py").write_text(
+        "import os, time\nos.write(1, b'.')\nwhile True:\n    time.sleep(1)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    with started([*MDMT, *RUN], env={**os.environ, "PYTHONPATH": path}) as process:
+        assert process.stdout.read(1) == "."
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "mdmt: interrupted; the same command begins again\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_stop_a_command_without_runs_is_one_line(number, tmp_path):
+    """Whoever asks for it, and however often: it waits for its input here."""
+    os.mkfifo(tmp_path / "list")
+    model = mdmt.LivingModel(tmp_path / "model")
+    model.learn((np.eye(8, dtype=np.float32), ["a", "b"] * 4), "first", memory=20_000, holdout=0)
+    command = ["forget", str(tmp_path / "model"), "--examples", str(tmp_path / "list"), "--yes"]
+    with started([*MDMT, *command]) as process:
+        with open(tmp_path / "list", "w"):  # opens as soon as the command reads
+            process.send_signal(number)
+            assert soon(lambda: process.poll() is not None)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "mdmt: interrupted; the same command begins again\n"
+
+
+def test_a_closed_terminal_does_not_end_what_nohup_started(straight, tmp_path):
+    command = [*RUN, "--out", str(tmp_path)]
+    with started(
+        ["nohup", *MDMT, *command, "--quiet"], start_new_session=True, stdin=subprocess.DEVNULL
+    ) as process:
+        working(process, tmp_path)
+        os.killpg(process.pid, signal.SIGHUP)
+        process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert weights(tmp_path) == weights(straight)
+
+
+def test_output_that_nobody_reads_ends_quietly(straight):
+    """As in `mdmt list methods | head -1`."""
+    for command in (
+        ["list", "methods"],
+        ["list", "benchmarks", "--json"],
+        ["runs", "list", straight],
+    ):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run(
+            [*MDMT, *command], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        )
+        os.close(writer)
+        assert done.returncode in (1, 128 + signal.SIGPIPE)
+        assert done.stderr == ""
+
+
+def test_closed_output_is_no_file_of_the_run(straight, tmp_path):
+    command = [*MDMT, *RUN, "--out", str(tmp_path)]
+    done = subprocess.run(["sh", "-c", '"$0" "$@" <&- >&- 2>&-', *command], check=False)
+    assert done.returncode == 0
+    assert weights(tmp_path) == weights(straight)
 
 
 def test_nothing_works_on_when_the_parent_is_killed(straight, tmp_path):

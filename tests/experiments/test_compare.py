@@ -467,6 +467,58 @@ def test_an_interrupt_stops_the_workers(number, tmp_path):
     assert gone(workers)
 
 
+SLOW = """
+import time
+import mdmt
+
+class Slow(mdmt.Method):
+    def step(self, batch):
+        super().step(batch)
+        if self.learner.step_in_task == 3:
+            time.sleep(2)  # the checkpoint is written after that
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_more_requests_to_stop_are_as_the_first(number, tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    command = [*MDMT, "compare", "--methods", "slow:Slow", "--seeds", "2", "--workers", "2"]
+    with started(
+        [*command, "--out", "runs", "--checkpoint-every", "2"], cwd=tmp_path, start_new_session=True
+    ) as process:
+        pattern = "runs/*/*/*/*/checkpoint/state.json"
+        assert soon(lambda: len(list(tmp_path.glob(pattern))) == 2)
+
+        def ended():
+            os.killpg(process.pid, number)  # as a terminal does, again and again
+            return process.poll() is not None
+
+        assert soon(ended)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    lines = [line for line in err.splitlines() if ": started" not in line]
+    assert lines == ["mdmt: interrupted; the same command goes on from there"]
+    steps = [json.loads(path.read_text())["state"]["done"] for path in tmp_path.glob(pattern)]
+    assert min(steps) >= 3
+
+
+def test_a_tracker_that_is_killed_is_no_news(tmp_path):
+    """Python's own, which looks after shared memory that no run uses."""
+    command = [*MDMT, "compare", "--methods", "van,er", "--seeds", "1", "--workers", "1"]
+    with started([*command, "--tasks", "1", "--out", str(tmp_path)]) as process:
+        assert "started" in process.stderr.readline()
+        (tracker,) = [
+            pid
+            for pid in offspring(process.pid)
+            if b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        os.kill(tracker, signal.SIGKILL)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert "resource_tracker" not in err
+    assert err.count("started") == 1
+
+
 def test_workers_end_with_their_parent(tmp_path):
     command = [*MDMT, "compare", "--methods", "gem", "--seeds", "1", "--out", str(tmp_path)]
     with started(command) as process:

@@ -100,7 +100,7 @@ ALLOWED = {  # a room, or a file at the top, and whom it may import
             "tasks",
         }
     ),
-    "__main__": {"cli"},
+    "__main__": {"cli", "system"},
 }
 
 

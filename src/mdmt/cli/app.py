@@ -13,13 +13,14 @@ from mdmt.cli.compare import ablate, compare
 from mdmt.cli.cost import UNUSED, cost
 from mdmt.cli.export import export
 from mdmt.cli.options import command
-from mdmt.cli.process import exit_code
+from mdmt.cli.process import Commands, exit_code
 from mdmt.cli.run import run
 from mdmt.cli.serve import serve
 from mdmt.cli.tune import tune
 from mdmt.errors import Mistake
 
 app = typer.Typer(
+    cls=Commands,
     help=(
         "Lifelong learning: one network learns task after task without forgetting the earlier ones."
     ),

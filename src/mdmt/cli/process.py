@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 import mdmt.ranks as ranks
 from mdmt.cli.progress import tell
@@ -26,12 +29,16 @@ def exit_code(work: Callable[[], Any]) -> int:
     A bug of mdmt keeps its traceback.
     """
     try:
-        return work() or 0
+        code: int = work() or 0
+        _flush_output()
+        return code
     except typer.Exit as end:
         return end.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        tell("interrupted")
+        tell("interrupted; the same command begins again")
         return INTERRUPTED
+    except BrokenPipeError:
+        return drop_output()
     except Exception as error:
         if os.environ.get("MDMT_TRACEBACK"):
             raise
@@ -48,6 +55,37 @@ def exit_code(work: Callable[[], Any]) -> int:
             _tell_mistake(summarise(error))
             return 2
         raise
+
+
+class Commands(TyperGroup):
+    """The commands; what typer would end in its own way ends in ours."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Stopped("interrupted; the same command begins again") from None
+        except BrokenPipeError:
+            raise typer.Exit(drop_output()) from None
+
+
+def _flush_output() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # it has no name
+        raise OSError(error.errno, error.strerror, "the output") from None
+
+
+def drop_output() -> int:
+    """Send the rest of the output nowhere, since its reader has gone, as head does.
+
+    Returns the exit code of a process that SIGPIPE ended.
+    """
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
 
 
 def _tell_mistake(message: str) -> None:
@@ -81,7 +119,8 @@ def in_child(work: Callable[[], None], advice: str = "") -> None:
     end = run_in_child(lambda: exit_code(work))
     if end.code >= 0:
         raise typer.Exit(end.code)
-    if end.stop_requested and end.code == -signal.SIGTERM:  # before it could write a checkpoint
+    # Before it could write a checkpoint.
+    if end.stop_requested and -end.code in (signal.SIGTERM, signal.SIGHUP):
         tell(f"interrupted{advice}")
         raise typer.Exit(INTERRUPTED)
     tell(f"the process {ending(end.code)}{advice}", from_any_rank=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import mdmt.ranks as ranks
@@ -28,7 +29,12 @@ MINUTE = 60.0  # seconds between two lines of progress if nothing is drawn
 def tell(message: str, *, from_any_rank: bool = False) -> None:
     """Print a line for the user on stderr; of several ranks only the first one prints."""
     if from_any_rank or not ranks.is_follower():
-        print(f"mdmt: {printable(message)}", file=sys.stderr, flush=True)
+        _print(f"mdmt: {printable(message)}")
+
+
+def _print(text: str) -> None:
+    with suppress(OSError):  # the terminal was closed, or the reader has gone: nobody is told
+        print(text, file=sys.stderr, flush=True)
 
 
 class _Screen:
@@ -45,7 +51,7 @@ class _Screen:
     def line(self, text: str) -> None:
         """Print a plain line if nothing is drawn."""
         if not (self.quiet or self.draws or self.is_notebook):
-            print(printable(text), file=sys.stderr, flush=True)
+            _print(printable(text))
 
     def bar(self, *columns: Any) -> Any:
         """A bar of rich: a text that shrinks to fit, these columns, and the time left."""
@@ -84,7 +90,8 @@ class RunBar(_Screen):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+        with suppress(OSError):
+            self.progress.stop()
 
     def step(self, learner: Learner) -> None:
         """Show the progress after a step of learning."""
@@ -141,7 +148,8 @@ class LiveTable(_Screen):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.live.stop()
+        with suppress(OSError):
+            self.live.stop()
         if self.display_id:
             self._show(", ".join(self._so_far()))
 
@@ -153,8 +161,9 @@ class LiveTable(_Screen):
                 return
             self.warnings.add(event.text)
             if self.draws:
-                text = f"mdmt: {event.text}"
-                self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+                text = f"mdmt: {printable(event.text)}"
+                with suppress(OSError):
+                    self.console.print(text, markup=False, highlight=False, soft_wrap=True)
             else:
                 tell(event.text)
             return
@@ -260,7 +269,8 @@ class DownloadBar(_Screen):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+        with suppress(OSError):
+            self.progress.stop()
 
     def step(self, file: str, done: int, total: int | None) -> None:
         """Show how much of a file is downloaded."""

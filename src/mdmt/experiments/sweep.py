@@ -15,7 +15,7 @@ from mdmt.runs.config import RunConfig, folder_of
 from mdmt.runs.folder import RunFolder
 from mdmt.runs.record import RunRecord
 from mdmt.runs.rows import Failure, Row, row_of
-from mdmt.system.processes import terminable
+from mdmt.system.processes import interruptible
 
 
 def sweep(
@@ -50,13 +50,13 @@ def sweep(
             return
         device, threads = queue[0].device, queue[0].threads
         workers = Processes(out, workers, threads=threads, device=device, fresh=fresh, every=every)
-    try:
-        with terminable():
+    with interruptible():
+        try:
             for outcome in _outcomes(queue, workers, on_event or (lambda event: None)):
                 alike = same_run[folder_of(outcome.config, out)]
                 yield from (replace(outcome, config=config) for config in alike)
-    finally:
-        workers.stop()
+        finally:
+            workers.stop()
 
 
 def _outcomes(

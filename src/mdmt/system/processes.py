@@ -1,7 +1,8 @@
 """Signals, child processes, and how a process ended. Nothing here loads torch.
 
-A run is asked to stop by Ctrl-C or SIGTERM. It then writes a checkpoint and ends; its children end
-with it.
+A run is asked to stop by Ctrl-C, by SIGTERM, or by SIGHUP, which comes when a terminal is closed.
+It then writes a checkpoint and ends; its children end with it. Where SIGHUP is ignored, as nohup
+has it, it stays so.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver, parent_process, resource_tracker
 from types import FrameType, ModuleType
 
-REQUESTS = (signal.SIGINT, signal.SIGTERM)  # signals that ask a run to stop
+REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that ask a run to stop
 Handler = Callable[[int, FrameType | None], None]
 
 
@@ -32,7 +34,7 @@ class StopRequest:
 
 @contextmanager
 def stop_request() -> Iterator[StopRequest]:
-    """Note Ctrl-C and SIGTERM instead of obeying them; a second Ctrl-C interrupts at once.
+    """Note requests to stop instead of obeying them; a second Ctrl-C interrupts at once.
 
     Outside the main thread, which alone receives signals, this does nothing.
     """
@@ -65,8 +67,9 @@ def interrupts_deferred() -> Iterator[Interrupts]:
     """Note Ctrl-C inside the block; `check` what this yields wherever the work may be interrupted.
 
     It is also checked at the end of the block. A second Ctrl-C before that interrupts at once, so
-    that work that hangs can be ended. If somebody has replaced Python's own handler of Ctrl-C, and
-    outside the main thread, this does nothing.
+    that work that hangs can be ended. Inside `interruptible`, other requests to stop are noted too.
+    If somebody has replaced Python's own handler of Ctrl-C, and outside the main thread, this does
+    nothing.
     """
     interrupts = Interrupts()
 
@@ -75,38 +78,55 @@ def interrupts_deferred() -> Iterator[Interrupts]:
             raise KeyboardInterrupt
         interrupts.requested = True
 
-    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    usual = (signal.default_int_handler, _interrupt)
     try:
-        with _handled(note, (signal.SIGINT,) if is_default else ()):
+        with _handled(note, [number for number in REQUESTS if signal.getsignal(number) in usual]):
             yield interrupts
     finally:
         interrupts.check()
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
-    """Let SIGTERM raise KeyboardInterrupt as Ctrl-C does, so that no worker is left behind."""
+def interruptible() -> Iterator[None]:
+    """Let the first request to stop raise KeyboardInterrupt, as Ctrl-C does in Python.
 
-    def interrupt(*_: object) -> None:
-        # Raised here, not sent as SIGINT, which a script's background processes ignore.
-        raise KeyboardInterrupt
-
-    with _handled(interrupt, (signal.SIGTERM,)):
+    Later ones are ignored until the block ends: they must not disturb how it ends. Requests that
+    are ignored, as a script's background processes ignore Ctrl-C, stay so.
+    """
+    heeded = [number for number in REQUESTS if signal.getsignal(number) is not signal.SIG_IGN]
+    with _handled(_interrupt, heeded):
         yield
 
 
+def _interrupt(*_: object) -> None:
+    ignore_requests()
+    raise KeyboardInterrupt
+
+
+def ignore_requests() -> None:
+    """Ignore requests to stop from now on: this process is ending."""
+    for number in REQUESTS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 @contextmanager
-def _handled(handler: Handler, numbers: tuple[signal.Signals, ...]) -> Iterator[None]:
+def _handled(handler: Handler, numbers: Sequence[signal.Signals]) -> Iterator[None]:
     """Use a signal handler inside the block, then restore the previous ones."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in numbers}
+    heeded = [number for number in numbers if not _is_shielded(number)]
+    before = {number: signal.signal(number, handler) for number in heeded}
     try:
         yield
     finally:
         for number, previous in before.items():
             signal.signal(number, previous or signal.SIG_DFL)
+
+
+def _is_shielded(number: signal.Signals) -> bool:
+    """Whether a closed terminal is none of our business, as nohup has it."""
+    return number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
 
 
 @dataclass(frozen=True)
@@ -137,8 +157,11 @@ def run_in_child(work: Callable[[], int]) -> ChildEnd:
     child = os.fork()
     if child == 0:
         os.close(writer)
-        # Until the run itself handles signals, Ctrl-C is left to the parent.
+        # Until the run itself handles signals, Ctrl-C is left to the parent, and others end it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if not _is_shielded(signal.SIGHUP):
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
         threading.Thread(target=_stop_when_closed, args=(reader,), daemon=True).start()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         sys.exit(work())
@@ -181,14 +204,17 @@ def main_hidden() -> Iterator[None]:
 
 
 def start_fork_server() -> None:
-    """Start the process that workers are forked from, shielded from Ctrl-C while it loads.
+    """Start the process that workers are forked from, shielded from requests to stop.
 
-    It ends when this process does.
+    A terminal sends them to all processes at once. It ends when this process does.
     """
-    resource_tracker.ensure_running()  # first, since it unblocks the signals that it finds blocked
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
-        forkserver.ensure_running()
+        with warnings.catch_warnings():  # if somebody killed the tracker, it is started again
+            warnings.simplefilter("ignore")
+            resource_tracker.ensure_running()  # before the block, since it unblocks what it finds
+            signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
+            forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -196,6 +222,7 @@ def start_fork_server() -> None:
 def become_worker() -> None:
     """Leave Ctrl-C to the parent, which sends SIGTERM, and stop if the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the fork server blocks it
     threading.Thread(target=_stop_with_parent, daemon=True).start()
 
 
