@@ -469,12 +469,14 @@ def test_an_interrupt_stops_the_workers(number, tmp_path):
 
 SLOW = """
 import time
+from pathlib import Path
 import mdmt
 
 class Slow(mdmt.Method):
     def step(self, batch):
         super().step(batch)
-        if self.learner.step_in_task == 3:
+        if self.learner.step_in_task == 3:  # of which the fourth begins
+            Path(f"asleep {self.learner.seed}").touch()
             time.sleep(2)  # the checkpoint is written after that
 """
 
@@ -483,11 +485,8 @@ class Slow(mdmt.Method):
 def test_more_requests_to_stop_are_as_the_first(number, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     command = [*MDMT, "compare", "--methods", "slow:Slow", "--seeds", "2", "--workers", "2"]
-    with started(
-        [*command, "--out", "runs", "--checkpoint-every", "2"], cwd=tmp_path, start_new_session=True
-    ) as process:
-        pattern = "runs/*/*/*/*/checkpoint/state.json"
-        assert soon(lambda: len(list(tmp_path.glob(pattern))) == 2)
+    with started([*command, "--out", "runs"], cwd=tmp_path, start_new_session=True) as process:
+        assert soon(lambda: len(list(tmp_path.glob("asleep *"))) == 2)
 
         def ended():
             os.killpg(process.pid, number)  # as a terminal does, again and again
@@ -498,8 +497,8 @@ def test_more_requests_to_stop_are_as_the_first(number, tmp_path):
     assert process.returncode == 130
     lines = [line for line in err.splitlines() if ": started" not in line]
     assert lines == ["mdmt: interrupted; the same command goes on from there"]
-    steps = [json.loads(path.read_text())["state"]["done"] for path in tmp_path.glob(pattern)]
-    assert min(steps) >= 3
+    states = tmp_path.glob("runs/*/*/*/*/checkpoint/state.json")
+    assert [json.loads(path.read_text())["state"]["done"] for path in states] == [4, 4]
 
 
 def test_a_tracker_that_is_killed_is_no_news(tmp_path):

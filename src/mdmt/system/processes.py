@@ -90,11 +90,13 @@ def interrupts_deferred() -> Iterator[Interrupts]:
 def interruptible() -> Iterator[None]:
     """Let the first request to stop raise KeyboardInterrupt, as Ctrl-C does in Python.
 
-    Later ones are ignored until the block ends: they must not disturb how it ends. Requests that
-    are ignored, as a script's background processes ignore Ctrl-C, stay so.
+    Later ones are ignored until the block ends, or the outermost one of several: they must not
+    disturb how it ends. Requests that are ignored, as a script's background processes ignore
+    Ctrl-C, stay so.
     """
-    heeded = [number for number in REQUESTS if signal.getsignal(number) is not signal.SIG_IGN]
-    with _handled(_interrupt, heeded):
+    settled = (signal.SIG_IGN, _interrupt)
+    numbers = [number for number in REQUESTS if signal.getsignal(number) not in settled]
+    with _handled(_interrupt, numbers):
         yield
 
 
