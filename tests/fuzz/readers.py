@@ -13,6 +13,7 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -118,10 +119,6 @@ def _points() -> list[bytes]:
 def _steps() -> list[bytes]:
     rows = [Step(1, number, 0.5, -1e-3, 2.0, 3.0) for number in range(1, 4)]
     return [StepLog(rows).to_csv().encode(), b"task,step,loss,gradient,seconds\n1,1,0.5,nan,0.1\n"]
-
-
-def _checkpoint(path: Path) -> None:
-    _ = RunFolder(path.parent.parent).state
 
 
 # Saved learners and model folders. Their manifests are signed, or no change would be noticed.
@@ -249,7 +246,7 @@ def _idx() -> list[bytes]:
 
 def _pickles() -> list[bytes]:
     content = {b"data": np.arange(6, dtype=np.uint8).reshape(2, 3), b"fine_labels": [1, 2]}
-    return [pickle.dumps(content, protocol) for protocol in range(2, 6)]
+    return [pickle.dumps(content, protocol) for protocol in range(3, 6)]
 
 
 def _pickle(path: Path) -> None:
@@ -315,35 +312,40 @@ def _ask(path: Path) -> None:
 
 
 @cache
-def _client():
-    from fastapi.testclient import TestClient
-
-    from mdmt.living.serving import Serving, make_app
-
-    return TestClient(make_app(Serving(mdmt.LivingModel(model_folder()))))
-
-
-def _request(data: bytes, _: Path) -> None:
-    kind = {"content-type": "application/json"}
-    answer = _client_entered().post("/predict", content=data, headers=kind)
-    if answer.status_code >= 500:
-        raise AssertionError(f"status {answer.status_code}")
-    if answer.status_code >= 400:
-        raise Mistake("refused")
-
-
-def _upload(data: bytes, _: Path) -> None:
-    kind = {"content-type": "multipart/form-data; boundary=x"}
-    answer = _client_entered().post("/predict/images", content=data, headers=kind)
-    if answer.status_code >= 500:
-        raise AssertionError(f"status {answer.status_code}")
-    if answer.status_code >= 400:
-        raise Mistake("refused")
+def image_folder() -> Path:
+    """A model that reads images; they are so small that its network is an MLP."""
+    x = np.random.default_rng(0).integers(0, 255, (20, 3, 7, 7), np.uint8)
+    model = mdmt.LivingModel(_place() / "images")
+    model.learn((x, ["a", "b"] * 10), "first", epochs=1)
+    return _place() / "images"
 
 
 @cache
-def _client_entered():
-    return _client().__enter__()
+def _client(folder: Path):
+    """A client of a server that is running, until `clean` ends it."""
+    from fastapi.testclient import TestClient
+
+    from mdmt.living.serving import Serving
+    from mdmt.living.web_app import make_app
+
+    return _OPEN.enter_context(TestClient(make_app(Serving(mdmt.LivingModel(folder)))))
+
+
+def _post(folder: Path, path: str, data: bytes, kind: str) -> None:
+    """Send a body; an answer that blames the server is a crash."""
+    answer = _client(folder).post(path, content=data, headers={"content-type": kind})
+    if answer.status_code >= 500:
+        raise AssertionError(f"status {answer.status_code}")
+    if answer.status_code >= 400:
+        raise Mistake("refused")
+
+
+def _request(data: bytes, _: Path) -> None:
+    _post(model_folder(), "/predict", data, "application/json")
+
+
+def _upload(data: bytes, _: Path) -> None:
+    _post(image_folder(), "/predict/images", data, "multipart/form-data; boundary=x")
 
 
 def _requests() -> list[bytes]:
@@ -364,11 +366,12 @@ def _place() -> Path:
     return Path(tempfile.mkdtemp(prefix="mdmt-fuzz-"))
 
 
+_OPEN = ExitStack()  # servers
+
+
 def clean() -> None:
-    """Remove what the examples were made from."""
-    if _client_entered.cache_info().currsize:
-        _client_entered()
-        _client().__exit__(None, None, None)
+    """End what was started, and remove what the examples were made from."""
+    _OPEN.close()
     shutil.rmtree(_place(), ignore_errors=True)
 
 

@@ -6,6 +6,7 @@ changes are guided by the branches that they reach; each reader then has its own
 """
 
 import argparse
+import os
 import random
 import resource
 import signal
@@ -15,12 +16,18 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
-import fuzz.changes as changes  # noqa: E402
-import fuzz.readers as readers  # noqa: E402
+with ExitStack() as watched:
+    if "--atheris" in sys.argv:  # it sees the branches of what is imported here
+        import atheris
+
+        watched.enter_context(atheris.instrument_imports(include=["mdmt"]))
+    import fuzz.changes as changes
+    import fuzz.readers as readers
 
 SECONDS = 20  # that one execution may take
 MEMORY = 6 * 2**30  # bytes that the process may have
@@ -33,11 +40,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--readers", default=",".join(readers.READERS))
     parser.add_argument("--atheris", action="store_true")
+    parser.add_argument("--apart", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     names = asked.readers.split(",")
     shares = shared_out(asked.executions, names)
-    if asked.atheris and len(names) > 1:
-        return run_apart(asked, shares)
+    if asked.atheris and not asked.apart:
+        return run_apart(shares)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     signal.signal(signal.SIGALRM, too_slow)
     if asked.atheris:
@@ -116,20 +124,21 @@ def memory_disk() -> str | None:
 # With atheris.
 
 
-def run_apart(asked: argparse.Namespace, shares: dict[str, int]) -> int:
+def run_apart(shares: dict[str, int]) -> int:
     """Give each reader a process, since libFuzzer ends the one that it runs in."""
     failed = 0
     for name, executions in shares.items():
-        command = [sys.executable, __file__, "--atheris", "--readers", name]
-        done = subprocess.run([*command, "--executions", str(executions)], check=False)
-        failed += done.returncode != 0
+        command = [sys.executable, __file__, "--atheris", "--apart", "--readers", name]
+        command += ["--executions", str(executions)]
+        with tempfile.TemporaryDirectory(prefix="mdmt-fuzz-", dir=memory_disk()) as place:
+            environment = {**os.environ, "TMPDIR": place}
+            failed += subprocess.run(command, env=environment, check=False).returncode != 0
     return int(failed > 0)
 
 
 def guided(name: str, executions: int) -> int:
-    import atheris
-
-    folder = Path(tempfile.mkdtemp(prefix="mdmt-fuzz-", dir=memory_disk()))
+    """Read bytes that libFuzzer makes of the examples; it ends the process."""
+    folder = Path(tempfile.mkdtemp())
     corpus = folder / "corpus"
     corpus.mkdir()
     for number, example in enumerate(readers.READERS[name].examples()):
@@ -143,7 +152,6 @@ def guided(name: str, executions: int) -> int:
             keep(name, data, crash)
             raise RuntimeError(crash)
 
-    atheris.instrument_all()
     options = [f"-runs={executions}", "-timeout=60", "-rss_limit_mb=6000", "-verbosity=0"]
     atheris.Setup([sys.argv[0], str(corpus), *options, "-print_final_stats=1"], one)
     atheris.Fuzz()

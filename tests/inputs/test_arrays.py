@@ -179,13 +179,13 @@ def test_a_name_that_could_not_be_saved_is_refused(name):
 @pytest.mark.parametrize(
     "x",
     [
-        np.array(X, np.float32)[::-1][::-1],
-        np.array(X, np.float32)[::-1, ::-1][::-1, ::-1],
+        np.array(X, np.float32)[::-1].copy()[::-1],
+        np.array(X, np.float32)[::-1, ::-1].copy()[::-1, ::-1],
         np.flip(np.array(X, np.float32)[::-1].copy(), 0),
         np.array(X, ">f4"),
         np.array(X, ">f8"),
         [np.array(row, ">f8") for row in X],
-        [np.array(row)[::-1][::-1] for row in X],
+        [np.array(row)[::-1].copy()[::-1] for row in X],
     ],
 )
 def test_strides_and_orders_of_bytes_that_torch_does_not_take(x):

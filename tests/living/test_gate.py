@@ -128,3 +128,16 @@ def test_a_change_that_is_none_removes_nothing(copy, value):
     model = mdmt.LivingModel(folder)
     model.rollback(1)
     assert [version.number for version in model.versions] == [1, 2]
+
+
+def test_labels_that_are_tuples_are_learned_and_forgotten(tmp_path):
+    """JSON makes lists of them, which cannot be looked up."""
+    model = mdmt.LivingModel(tmp_path / "model")
+    x, _ = delivery("ab", count=10)
+    model.learn((x, [("a", 1)] * 10 + [("b", 2)] * 10), "first", epochs=1)
+    x, _ = delivery("bc", count=10)
+    model.learn((x, [("b", 2)] * 10 + [("c", 3)] * 10), "second", epochs=1)
+    assert model.classes == [("a", 1), ("b", 2), ("c", 3)]
+    model.forget(classes=[("a", 1)])
+    assert model.classes == [("b", 2), ("c", 3)]
+    assert [entry["name"] for entry in model.info()["deliveries"]] == ["first", "second"]

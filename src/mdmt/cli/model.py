@@ -513,8 +513,10 @@ def _known_labels(model: LivingModel, names: Sequence[str]) -> list[Hashable]:
 
 
 def _labels(model: LivingModel) -> list[Hashable]:
+    from mdmt.inputs.saved import as_label
+
     tasks = model.versions_.read(lambda saved: saved.rest["tasks"])
-    return list(dict.fromkeys(c for task in tasks for c in task["classes"]))
+    return list(dict.fromkeys(as_label(c) for task in tasks for c in task["classes"]))
 
 
 def _known_deliveries(model: LivingModel, names: Sequence[str]) -> list[str]:

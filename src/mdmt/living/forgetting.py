@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import mdmt.living.calibration as calibration
 import mdmt.living.defaults as defaults
 from mdmt.errors import Mistake
+from mdmt.inputs.saved import as_label
 from mdmt.learner import Learner
 from mdmt.learning.checkpoints import decoded
 from mdmt.living.answers import Answers, ClassAccuracy
@@ -193,7 +194,9 @@ def _matching(
 def _holds(saved: SavedState, wanted: Wanted) -> bool:
     """Whether a version holds what is wanted gone."""
     for task in saved.rest["tasks"]:
-        if task["name"] in wanted.deliveries or wanted.classes & set(task["classes"]):
+        if task["name"] in wanted.deliveries or wanted.classes & set(
+            map(as_label, task["classes"])
+        ):
             return True
     if not wanted.examples:
         return False
@@ -211,7 +214,7 @@ def _about(base: SavedState, wanted: Wanted, learner: Learner, gone: list[int]) 
     known = {c for task in learner.heads.tasks for c in task.classes}
     deliveries = []
     for entry in living["deliveries"]:
-        classes = [[c, n] for c, n in entry["classes"] if c in known]
+        classes = [[c, n] for c, n in entry["classes"] if as_label(c) in known]
         if classes and entry["task"] not in wanted.deliveries:
             deliveries.append({**entry, "classes": classes})
     current = base.rest["version"]

@@ -19,6 +19,7 @@ import mdmt.backbones as backbones
 import mdmt.living.calibration as calibration
 import mdmt.living.defaults as defaults
 from mdmt.errors import Mistake
+from mdmt.inputs.saved import as_label
 from mdmt.learner import Learner
 from mdmt.learning.checkpoints import Checkpoints
 from mdmt.living.answers import Answers
@@ -396,7 +397,7 @@ def now() -> str:
 
 def _classes(base: SavedState | None) -> Sequence[Hashable]:
     tasks = [] if base is None else base.rest["tasks"]
-    return [c for task in tasks for c in task["classes"]]
+    return [as_label(c) for task in tasks for c in task["classes"]]
 
 
 def _renamed(task: Task, name: str) -> Task:

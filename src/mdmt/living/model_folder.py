@@ -22,6 +22,7 @@ from torch import nn
 
 import mdmt.living.forgetting as forgetting
 from mdmt.errors import Mistake
+from mdmt.inputs.saved import as_label
 from mdmt.learner import Learner
 from mdmt.learning.progress import image_bar
 from mdmt.living.about import about
@@ -149,7 +150,7 @@ class LivingModel:
         with image_bar(shown=progress) as show:
             delivery = read_delivery(data, name, label=label, progress=show, **form)
         tasks = self.versions_.read(lambda saved: saved.rest["tasks"]) if self.exists else []
-        return with_known_labels(delivery, (c for task in tasks for c in task["classes"]))
+        return with_known_labels(delivery, (as_label(c) for task in tasks for c in task["classes"]))
 
     @property
     def image_size(self) -> int | None:

@@ -124,12 +124,11 @@ class Remembering(Configurable):
                 raise Mistake(f"method.{printable(name)} is not what {class_name(self)} keeps")
             buffer, dtype = used[name], self.model.flat.dtype
             shape = self._shape(buffer)
-            if (
-                not buffer.like and name in tensors and ":" in class_name(self)
-            ):  # a user's may have changed
+            ours = ":" not in class_name(self)
+            if not ours and not buffer.like and name in tensors:  # it may have changed its shape
                 shape, dtype = tensors[name].shape, tensors[name].dtype
             value = saved_tensor(tensors, name, shape, dtype, whose="method.")
-            if ":" not in class_name(self):
+            if ours:
                 check_finite(f"method.{name}", value)
             setattr(self, name, value.to(self._device(buffer)))
 
