@@ -78,12 +78,16 @@ def test_ask_teach_and_choose_a_version(address, tmp_path):
         assert "red" in found[0]
         assert "green" in found[1]
         assert page.evaluate("document.documentElement.scrollWidth") == 390
-        page.fill("#token", "secret")
         page.fill("#label", "blue")
         page.set_input_files("#examples", saved(tmp_path, "blue", 12))
         page.click("#teach-button")
+        page.wait_for_function("document.getElementById('job').textContent.includes('token')")
+        page.fill("#token", "secret")
+        page.click("#teach-button")
         page.wait_for_function("document.getElementById('about').textContent.includes('blue')")
         assert page.locator("#versions tr").count() == 2
+        box = page.locator("#versions button").bounding_box()
+        assert box["x"] + box["width"] <= 390  # in sight on a telephone
         page.locator("#versions button").click()  # back to version 1
         page.wait_for_function("!document.getElementById('about').textContent.includes('blue')")
         browser.close()
