@@ -1,8 +1,14 @@
+import signal
+
 import pytest
 import torch
 
 from mdmt.experiments import presets
 from support.publisher import publish, server  # noqa: F401 (fixtures)
+
+if hasattr(signal, "SIGHUP"):
+    # Under nohup the signal is ignored, and so it would be by every process that a test starts.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

@@ -87,7 +87,7 @@ def test_passes_that_follow_each_other_are_not_added_up():
 @pytest.mark.parametrize("name", ["ewc", "mas", "pi", "rwalk", "van", "er"])
 def test_buffers_are_those_a_method_declares(name):
     found = cost_of(name)["training"]
-    declared = mdmt.methods.METHODS[name].buffers().values()
+    declared = mdmt.methods.METHODS[name]().used_buffers().values()
     along = sum(b.like == "params" for b in declared)
     assert found["buffers"] == along * PARAMETERS + FLOAT * (len(declared) - along)
     assert found["vectors"] >= PARAMETERS

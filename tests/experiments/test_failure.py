@@ -45,7 +45,7 @@ def test_the_reason_stays_until_the_run_goes_on_and_changes_nothing_of_it(config
     out = tmp_path / "runs"
     for step, error, reason in (
         (2, MemoryError(), "MemoryError"),
-        (3, FloatingPointError("the loss\nis"), "the loss"),
+        (3, RuntimeError("no memory\nat"), "RuntimeError: no memory"),
     ):
         with pytest.raises(type(error)):
             run(config, out, every=1, on_step=fail_at(2, step, error))
@@ -53,7 +53,7 @@ def test_the_reason_stays_until_the_run_goes_on_and_changes_nothing_of_it(config
     folder = folder_of(config, out)
     assert (
         read_run(RunFolder(folder)).reason
-        == "failed: the loss; 1 of 2 tasks learned at its last checkpoint"
+        == "failed: RuntimeError: no memory; 1 of 2 tasks learned at its last checkpoint"
     )
     assert main(["runs", "list", str(out)]) == 0
     listed = capsys.readouterr().out

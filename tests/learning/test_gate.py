@@ -200,8 +200,8 @@ def test_a_header_of_too_many_entries_is_not_parsed(copy):
 
 
 def test_wrong_arguments_of_an_optimiser_are_one_line():
-    learner = mdmt.Learner(mdmt.backbones.mlp(6, 4), optimiser_arguments={"momentun": 0.9})
-    line = mistake(learner.learn, task("a", "pq"))
+    wrong = {"momentun": 0.9}
+    line = mistake(mdmt.Learner, mdmt.backbones.mlp(6, 4), optimiser_arguments=wrong)
     assert line.startswith("optimiser_arguments={'momentun': 0.9}: SGD does not take them (")
 
 
