@@ -57,10 +57,10 @@ def test_the_reason_stays_until_the_run_goes_on_and_changes_nothing_of_it(config
     )
     assert main(["runs", "list", str(out)]) == 0
     listed = capsys.readouterr().out
-    assert "failed: the loss\ncheckpoint at task 2, step " in listed
+    assert "failed: RuntimeError: no memory\ncheckpoint at task 2, step " in listed
     assert main(["runs", "show", str(folder)]) == 0
     assert "seed 1234: failed\n" in (shown := capsys.readouterr().out)
-    assert "\nfailed: the loss\n" in shown
+    assert "\nfailed: RuntimeError: no memory\n" in shown
     record = run(config, out)
     assert written(config, out) is None
     assert record.weights_sha256 == expected.weights_sha256
