@@ -2,16 +2,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup run test long check bench bench-peers bench-more results mutants clean
+.PHONY: setup run test long check bench bench-peers bench-more results mutants package oldest audit sbom clean
 
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mdmt needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) pip
+	$(PIP) -e '.[all]' --group dev
 	@touch $(READY)
 
 run: $(READY)
@@ -55,6 +57,21 @@ results: $(READY)
 
 mutants: $(READY)
 	$(BIN)/python tests/mutants/run.py
+
+# A wheel and an sdist in dist/, and the commands from the wheel alone in an empty environment.
+package: $(READY)
+	$(BIN)/python tests/package.py
+
+# The tests that meet other packages, with the oldest that pyproject.toml allows; an environment of its own.
+oldest: $(READY)
+	$(BIN)/python tests/oldest.py
+
+# Licences, versions and, with pip-audit and a connection, known vulnerabilities of all that mdmt brings along.
+audit: $(READY)
+	$(BIN)/python bench/supply.py audit
+
+sbom: $(READY)
+	$(BIN)/python bench/supply.py sbom dist/sbom.json
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist

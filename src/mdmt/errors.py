@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-from types import ModuleType
-
 
 class Mistake(ValueError):
     """A mistake that the user can correct; the message says what is wrong and what to do."""
@@ -20,24 +17,6 @@ class RankLost(ConnectionError):
 
 class Unreachable(Mistake):
     """The server could not be reached."""
-
-
-def optional(package: str, what: str, *, install: str = "") -> ModuleType:
-    """Import a package that not everybody has; `what` needs it.
-
-    `install` is what to install, if that has another name or is more than the package.
-
-    >>> optional("no_such_package", "plot")
-    Traceback (most recent call last):
-    mdmt.errors.Mistake: plot needs the package no_such_package: pip install no_such_package
-    """
-    try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != package.partition(".")[0]:
-            raise  # a package that it needs itself
-        message = f"{what} needs the package {package}: pip install {install or package}"
-        raise Mistake(message) from None
 
 
 # Reported in one line; any other error is a bug of mdmt and keeps its traceback.

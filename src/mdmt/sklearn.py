@@ -10,6 +10,6 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "sklearn":
         raise
-    raise ImportError("mdmt.sklearn needs scikit-learn: pip install 'mdmt[sklearn]'") from None
+    raise ImportError("mdmt.sklearn needs scikit-learn: pip install scikit-learn") from None
 
 __all__ = ["LifelongClassifier"]

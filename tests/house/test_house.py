@@ -79,7 +79,7 @@ ALLOWED = {  # a room, or a file at the top, and whom it may import
     "experiments": LEARNING | {"learner", "benchmarks", "data", "published"},
     "living": LEARNING | {"learner", "benchmarks", "data"},
     "sklearn": {"living"},
-    "report": BELOW | {"metrics", "runs", "system.files", "system.own_code"},
+    "report": BELOW | {"metrics", "runs", "system.files", "system.own_code", "system.packages"},
     "cli": LEARNING
     | {"learner", "benchmarks", "data", "experiments", "living", "published", "report"},
     "": (

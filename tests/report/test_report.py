@@ -871,7 +871,7 @@ def test_without_the_extra_it_says_what_to_install(out, capsys, monkeypatch):
     assert main(["report", str(out)]) == 2
     assert (
         capsys.readouterr().err
-        == "mdmt: the report needs more packages: pip install '.[report]' in mdmt's folder\n"
+        == "mdmt: the report needs the package jinja2: pip install jinja2 matplotlib scikit-learn\n"
     )
 
 

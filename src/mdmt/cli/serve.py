@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mdmt.errors import Mistake
+from mdmt.system.packages import missing
 
 
 def serve(
@@ -27,7 +27,7 @@ def serve(
     try:
         from mdmt.living import serving, web_app
     except ImportError as error:
-        raise Mistake(f"mdmt serve needs {error.name}: pip install 'mdmt[serve]'") from None
+        raise missing("mdmt serve", str(error.name), "serve") from None
     from mdmt.cli.model import open_model
     from mdmt.cli.progress import tell
 

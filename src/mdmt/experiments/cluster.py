@@ -21,6 +21,7 @@ from mdmt.errors import Mistake, summarise
 from mdmt.experiments.workers import INTERVAL, PATIENCE, Event, Outcome, do_run
 from mdmt.runs.config import RunConfig, folder_of
 from mdmt.runs.folder import RunFolder
+from mdmt.system.packages import missing
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -175,7 +176,7 @@ def _connect(address: str) -> Any:
     try:
         import ray
     except ImportError:
-        raise Mistake("--cluster needs Ray: pip install '.[ray]'") from None
+        raise missing("--cluster", "ray", "ray") from None
     if address != "auto":
         _check_answer(address)
     try:

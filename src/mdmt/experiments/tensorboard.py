@@ -11,10 +11,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from mdmt.errors import Mistake
 from mdmt.runs.folder import EVENT_DRAFTS, EVENT_FILE, EVENTS
 from mdmt.runs.record import Matrix
 from mdmt.runs.step_log import StepLog
+from mdmt.system.packages import missing
 
 
 def writer() -> Any:
@@ -22,10 +22,7 @@ def writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise Mistake(
-            "--log tensorboard needs the package tensorboard: pip install '.[tensorboard]' in"
-            " mdmt's folder"
-        ) from None
+        raise missing("--log tensorboard", "tensorboard", "tensorboard") from None
     return SummaryWriter
 
 

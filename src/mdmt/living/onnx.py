@@ -20,6 +20,7 @@ from mdmt.living.answers import Answers
 from mdmt.living.module import AnswerModule
 from mdmt.network.predictor import columns
 from mdmt.system.files import write_file
+from mdmt.system.packages import optional
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 INPUTS, OUTPUTS = "inputs", "probabilities"
@@ -52,10 +53,7 @@ def export_onnx(answers: Answers, file: str | Path) -> Path:
 
 def _check_packages() -> None:
     for name in PACKAGES:
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            raise Mistake(f"the package {name} is missing: pip install 'mdmt[export]'") from None
+        optional(name, "an ONNX file", "export")
 
 
 def _metadata(answers: Answers) -> dict[str, str]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING
 
-from mdmt.errors import Mistake, optional
+from mdmt.errors import Mistake
 from mdmt.report.figures import charts_of
 from mdmt.report.study import Study, read_studies
 from mdmt.report.style import styles
@@ -16,6 +16,7 @@ from mdmt.report.text import as_html, as_latex, as_markdown, as_table, plain_tex
 from mdmt.runs.folder import RunFolder
 from mdmt.runs.record import RunRecord
 from mdmt.runs.rows import Failure, Row, failure_text
+from mdmt.system.packages import optional
 
 if TYPE_CHECKING:
     from pandas import DataFrame

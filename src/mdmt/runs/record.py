@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, cast
 
 import mdmt.runs.gate as gate
-from mdmt.errors import Mistake, optional
+from mdmt.errors import Mistake
 from mdmt.metrics import BETA, metrics_of
 from mdmt.system.files import JsonObject
+from mdmt.system.packages import optional
 
 if TYPE_CHECKING:
     from pandas import DataFrame
