@@ -183,7 +183,8 @@ def _wait(child: int, mask: set[int | signal.Signals]) -> ChildEnd:
     with _handled(pass_on, REQUESTS):
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return ChildEnd(code, bool(requests))
+    # A signal to all processes at once may end the child before this process has noticed its own.
+    return ChildEnd(code, bool(requests) or -code in (signal.SIGTERM, signal.SIGHUP))
 
 
 def _stop_when_closed(pipe: int) -> None:
