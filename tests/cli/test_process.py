@@ -135,6 +135,16 @@ def test_an_interrupt_while_torch_is_loaded_is_one_line(tmp_path):
     assert err == "mdmt: interrupted; the same command goes on from the last checkpoint\n"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_stop_while_torch_is_loaded_is_one_line(number, tmp_path):
+    with started([*MDMT, *RUN, "--out", str(tmp_path)], start_new_session=True) as process:
+        assert soon(lambda: offspring(process.pid))
+        os.killpg(process.pid, number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "mdmt: interrupted; the same command goes on from the last checkpoint\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_request_to_stop_in_the_first_imports_is_one_line(number, tmp_path):
     (tmp_path / "typer.py").write_text(

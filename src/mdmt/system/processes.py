@@ -13,7 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, parent_process, resource_tracker
 from types import FrameType, ModuleType
@@ -177,8 +177,10 @@ def _wait(child: int, mask: set[int | signal.Signals]) -> ChildEnd:
     def pass_on(number: int, _: object) -> None:
         requests.append(number)
         # A terminal sends a second Ctrl-C to the child itself, which then stops at once.
+        # This handler may run after the child was waited for, since Python calls it with a delay.
         if len(requests) == 1:
-            os.kill(child, signal.SIGTERM)
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGTERM)
 
     with _handled(pass_on, REQUESTS):
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
