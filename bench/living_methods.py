@@ -1,12 +1,18 @@
 """Which method a living model should use: accuracy without the task, at equal memory and time.
 
-    python bench/living_methods.py DATA [--only digits cifar] [--methods er ...] [--seeds 3]
+    python bench/living_methods.py DATA --tune       # choose the settings of each method
+    python bench/living_methods.py DATA              # measure the methods with them
 
 Each method learns the same deliveries through `LivingModel`: the digits in five deliveries of two
 classes, and the first ten tasks of Split CIFAR (50 classes) in ten. All classes share one head, all
 methods have the same budget of bytes and draw as many old examples a step. Accuracy and calibration
 error are those on the test images, and no task is given. Results are added to results/living.json;
 a finished run is not repeated.
+
+`--tune` tries six settings of each method on data that no result is measured on: the three
+held-out tasks of Split CIFAR (15 other classes), and digits that are left out of the tests, on
+another seed and with 100 images a class. The setting with the best mean of both accuracies wins.
+All trials are in results/living-tuned.json.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +36,44 @@ import mdmt.living.calibration as calibration
 import mdmt.living.defaults as defaults
 from mdmt.system.files import write_json
 
-RESULTS = Path(__file__).parents[1] / "results" / "living.json"
+RESULTS = Path(__file__).parents[1] / "results"
+MEASURED = RESULTS / "living.json"
+TUNED = RESULTS / "living-tuned.json"
 METHODS = ("er", "er-ace", "der++", "mdmt-r")
 Labelled = tuple[torch.Tensor, NDArray[Any]]
 STUDIES: dict[str, dict[str, Any]] = {
     "digits": {"memory": "250kB", "epochs": 5},
     "cifar": {"memory": "2.5MB", "epochs": 1},
 }
+BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "digits": ("split-digits", {}),
+    "cifar": ("split-cifar", {"tasks": 10}),
+}
+HELD_OUT: dict[str, dict[str, Any]] = {
+    "digits": {"cross_validation": True, "subset": 200},
+    "cifar": {"cross_validation": True, "tasks": 3},
+}
+TUNING_SEED = 2001
+# Six trials for each: the learning rate alone, or with the setting that matters most.
+RATES = [{"lr": lr} for lr in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)]
+TRIALS: dict[str, list[dict[str, float]]] = {
+    "er": RATES,
+    "er-ace": RATES,
+    "der++": [{"lr": lr, "alpha": alpha} for lr in (0.03, 0.1, 0.2) for alpha in (0.03, 0.3)],
+    "mdmt-r": [{"lr": lr, "scale": scale} for lr in (0.03, 0.1, 0.2) for scale in (16.0, 32.0)],
+}
 
 
-def deliveries(study: str, seed: int, data: Path) -> Iterator[tuple[Labelled, Labelled]]:
+def deliveries(
+    study: str, seed: int, data: Path, held_out: bool
+) -> Iterator[tuple[Labelled, Labelled]]:
     """Training and test examples of each delivery."""
-    if study == "digits":
-        stream = benchmarks.make("split-digits", seed=seed)
-    else:
-        stream = benchmarks.make("split-cifar", seed=seed, tasks=10, data=str(data))
-    for task in stream:
+    name, arguments = BENCHMARKS[study]
+    if held_out:
+        arguments = HELD_OUT[study]
+    if study == "cifar":
+        arguments = {**arguments, "data": str(data)}
+    for task in benchmarks.make(name, seed=seed, **arguments):
         names = np.array(task.classes)
         pairs = []
         for part in (task.train, task.test):
@@ -53,14 +82,21 @@ def deliveries(study: str, seed: int, data: Path) -> Iterator[tuple[Labelled, La
         yield pairs[0], pairs[1]
 
 
-def learn(study: str, method: str, seed: int, data: Path) -> dict[str, Any]:
-    """Teach all deliveries to a new model and test it after each."""
-    settings = {**STUDIES[study], "method": method, "seed": seed}
+def learn(
+    study: str, method: str, seed: int, data: Path, trial: dict[str, float] | None = None
+) -> dict[str, Any]:
+    """Teach all deliveries to a new model and test it after each.
+
+    With a trial, those of the held-out data, and its settings instead of the usual ones.
+    """
+    own = {**defaults.SETTINGS, **defaults.settings_for(method), **(trial or {})}
+    defaults.ARGUMENTS[method] = {key: own[key] for key in own if key not in defaults.SETTINGS}
+    settings = {"lr": own["lr"], **STUDIES[study], "method": method, "seed": seed}
     tests: list[Labelled] = []
     along, seconds, stored = [], 0.0, 0
     with tempfile.TemporaryDirectory() as folder:
         model = mdmt.LivingModel(folder)
-        for number, (train, test) in enumerate(deliveries(study, seed, data)):
+        for number, (train, test) in enumerate(deliveries(study, seed, data, trial is not None)):
             start = time.process_time()
             given = settings if number == 0 else {"epochs": settings["epochs"]}
             lesson = model.learn(train, name=f"delivery {number + 1}", **given)
@@ -83,8 +119,37 @@ def learn(study: str, method: str, seed: int, data: Path) -> dict[str, Any]:
         "calibration": error,
         "seconds": round(seconds, 1),
         "bytes": stored,
-        "settings": {**defaults.settings_for(method), **STUDIES[study]},
+        "settings": {**own, **STUDIES[study]},
+        **({"trial": trial} if trial is not None else {}),
     }
+
+
+def add_run(runs: list[dict[str, Any]], place: Path, run: dict[str, Any]) -> None:
+    """Add a finished run to the file."""
+    runs.append(run)
+    write_json(place, runs)
+    print({key: run[key] for key in run if key not in ("along", "settings")}, flush=True)
+
+
+def tune(methods: list[str], studies: list[str], data: Path) -> None:
+    """Try the settings of each method, and print the best."""
+    runs: list[dict[str, Any]] = json.loads(TUNED.read_text()) if TUNED.is_file() else []
+    for study, method in product(studies, methods):
+        for trial in TRIALS[method]:
+            if not any(found(run, study, method, trial) for run in runs):
+                add_run(runs, TUNED, learn(study, method, TUNING_SEED, data, trial))
+    for method in methods:
+        means = [
+            np.mean([run["accuracy"] for run in runs if found(run, None, method, trial)])
+            for trial in TRIALS[method]
+        ]
+        print(f"{method}: {TRIALS[method][int(np.argmax(means))]}, {max(means):.3f}")
+
+
+def found(run: dict[str, Any], study: str | None, method: str, trial: dict[str, float]) -> bool:
+    """Whether this is the run of a trial, in one study or in any."""
+    same_study = study is None or run["study"] == study
+    return same_study and run["method"] == method and run["trial"] == trial
 
 
 def main() -> None:
@@ -95,19 +160,19 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(STUDIES), default=list(STUDIES))
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--tune", action="store_true", help="choose settings on held-out data")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    runs = json.loads(options.out.read_text()) if options.out.is_file() else []
+    if options.tune:
+        tune(options.methods, options.only, options.data)
+        return
+    runs = json.loads(MEASURED.read_text()) if MEASURED.is_file() else []
     done = {(run["study"], run["method"], run["seed"]) for run in runs}
     for study in options.only:
         for seed in range(1234, 1234 + options.seeds):
             for method in options.methods:
-                if (study, method, seed) in done:
-                    continue
-                runs.append(learn(study, method, seed, options.data))
-                write_json(options.out, runs)
-                print({key: runs[-1][key] for key in runs[-1] if key != "along"}, flush=True)
+                if (study, method, seed) not in done:
+                    add_run(runs, MEASURED, learn(study, method, seed, options.data))
 
 
 if __name__ == "__main__":
