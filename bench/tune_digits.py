@@ -9,7 +9,8 @@ on a second such seed. The best of the three in the mean is chosen. Finished run
 read, so an interrupted command can be run again. For each benchmark it writes the presets, and a
 record with the spaces, every trial, the choices and those among them that are the smallest or
 largest value that was tried. Trials of an earlier search on the same tasks and seeds stay in the
-record and count too; every method had twelve.
+record and count too: rwalk, er, mdmt-r and der++, whose first choices on permuted-digits were at an
+edge, were searched a second time with wider grids.
 
 With --without-task the methods share one head on split-digits and are ranked by A_free, the
 accuracy if the task is not given. That changes no preset; docs/your-data.md has the result.
@@ -75,6 +76,13 @@ OTHERS: dict[str, Grids] = {
 # reading `paper` is the reading `code` with ten old examples.
 FIXED: dict[str, dict[str, Any]] = {"mer": {"gamma": 1.0}, "er": {"reading": "code"}}
 
+# Chosen by a search, but not finite on a seed that runs are measured on: der++ in step 9 of the
+# second task with seed 1235, though it is finite on seeds 2001 to 2006 of the held-out tasks. A
+# preset must not break down, so the next best of the search takes its place.
+DIVERGED: dict[str, list[dict[str, Any]]] = {
+    "der++": [{"lr": 0.2, "alpha": 0.3, "beta": 1.0, "reference_batch": 64}],
+}
+
 
 def space_of(method: str, benchmark: str, heads: str) -> Grids:
     """A fine grid of learning rates, or a coarse one if the method has more to choose."""
@@ -106,9 +114,11 @@ def at_edge(space: Mapping[str, Sequence[Any]], chosen: dict[str, Any]) -> list[
     ]
 
 
-def with_earlier(entry: dict[str, Any], earlier: list[dict[str, Any]]) -> dict[str, Any]:
-    """Choose among the trials of an earlier search as well."""
-    trials = [*entry["tried"], *earlier]
+def with_earlier(
+    entry: dict[str, Any], earlier: list[dict[str, Any]], diverged: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Choose among the trials of an earlier search as well, but none that diverged later."""
+    trials = [trial for trial in (*entry["tried"], *earlier) if trial["settings"] not in diverged]
     seeds = max(len(trial["seeds"]) for trial in trials)
     finished = [trial for trial in trials if len(trial["seeds"]) == seeds]
     name = next(key for key in trials[0] if key in (A_T.name, A_FREE.name))
@@ -203,7 +213,7 @@ def main(arguments: list[str]) -> None:
             "methods": {  # those of a method that was not asked for stay
                 **before.get("methods", {}),
                 **{
-                    method: with_earlier(entry, earlier.get(method, []))
+                    method: with_earlier(entry, earlier.get(method, []), DIVERGED.get(method, []))
                     for method, entry in methods.items()
                 },
             },
