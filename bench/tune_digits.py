@@ -115,7 +115,7 @@ def at_edge(space: Mapping[str, Sequence[Any]], chosen: dict[str, Any]) -> list[
 
 
 def with_earlier(
-    entry: dict[str, Any], earlier: list[dict[str, Any]], diverged: list[dict[str, Any]]
+    entry: dict[str, Any], earlier: list[dict[str, Any]], diverged: Sequence[dict[str, Any]] = ()
 ) -> dict[str, Any]:
     """Choose among the trials of an earlier search as well, but none that diverged later."""
     trials = [trial for trial in (*entry["tried"], *earlier) if trial["settings"] not in diverged]
