@@ -5,7 +5,7 @@ READY := .venv/ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup run test long check bench bench-peers bench-more results mutants package oldest audit sbom clean
+.PHONY: setup run test long check bench bench-peers bench-more results docs mutants package oldest audit sbom clean
 
 setup: $(READY)
 
@@ -44,16 +44,21 @@ bench/.peers/ready: constraints.txt
 	bench/.peers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch avalanche-lib==0.6.0 quadprog
 	@touch bench/.peers/ready
 
-# Data, memory of a comparison, the report, and the table of the README.
+# Data, memory of a comparison, the report, and the table of docs/which-method.md.
 bench-more: $(READY)
 	$(BIN)/python bench/data.py
 	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/report.py
 	$(BIN)/mdmt compare permuted-digits --methods all --tasks 5 --seeds 3 --out runs/bench
 
-# What the records in results/ say: RESULTS.md, the tables of the README, docs/results.html.
+# What the records in results/ say: RESULTS.md, the tables of README and docs, docs/results.html.
 results: $(READY)
 	$(BIN)/python bench/results.py write
+
+# The pages in docs/ and the docstrings as a site; a warning is an error.
+docs: $(READY)
+	$(BIN)/python -m sphinx -q -W --keep-going docs build/docs
+	@echo "build/docs/index.html"
 
 mutants: $(READY)
 	$(BIN)/python tests/mutants/run.py

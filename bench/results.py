@@ -1,7 +1,7 @@
-"""The results that the README shows: measured runs beside the published values.
+"""The results that README and docs show: measured runs beside the published values.
 
     python bench/results.py collect RUNS     # copy finished runs to results/
-    python bench/results.py write            # make RESULTS.md, the README's tables and the page
+    python bench/results.py write            # make RESULTS.md, the tables and the page
 
 `collect` leaves out weights and data: a run in results/ is its `config.json`, its `record.json`, a
 thinned `steps.csv` and, for one seed of the methods in Fig. 3, 5 and 6, some of its
@@ -27,6 +27,7 @@ from mdmt.published import published
 from mdmt.report.figures import figures_of
 from mdmt.report.page import render
 from mdmt.report.study import Entry, Study, read_studies
+from mdmt.runs.differences import with_differences
 from mdmt.runs.folder import CONFIG, RECORD, SNAPSHOTS, STEPS, find_runs
 from mdmt.runs.paper import NEWER
 from mdmt.runs.rows import Row, Spread
@@ -43,11 +44,20 @@ PAGE = ROOT / "docs" / "results.html"
 STEPS_OF_A_TASK = 25
 DRAWN = ("a-gem", "mega", "mdmt-r")  # the methods of Fig. 5 and 6
 SEED = 1234  # the run that these figures show
-MARKS = {  # the tables between them are written into the README
-    name: (f"<!-- {name}: made by `make results` -->", f"<!-- end of {name} -->")
-    for name in ("digits", "results")
+PAGES = {  # a table is written between two marks of each
+    "README.md": "results",
+    "docs/reproduce.md": "published",
+    "docs/which-method.md": "digits",
 }
 DIGITS = "permuted-digits"
+AGAINST = "mdmt-r"  # the row that the others are compared with on the digits
+README_ROWS = [  # benchmark, method, and the method in words
+    ("permuted-mnist", "van", "plain fine-tuning (`van`)"),
+    ("permuted-mnist", "er", "experience replay (`er`)"),
+    ("permuted-mnist", "mdmt-r", "MDMT-R (`mdmt-r`)"),
+    ("split-cifar", "van", "plain fine-tuning (`van`)"),
+    ("split-cifar", "mdmt-r", "MDMT-R (`mdmt-r`)"),
+]
 SHOWN = [metric for metric in METRICS if metric is not A_FREE]
 OTHERS = [metric for metric in SHOWN if metric is not A_T]
 LAST_DIGIT = {"A_T": 0.0001, "F_T": 0.01, "LCA_10": 0.001, "LTR": 0.001}  # that the paper prints
@@ -65,15 +75,10 @@ get the data with `mdmt data fetch`, or give `--data DIR`. A_free is the accurac
 given; the paper has none, and where it equals A_T it is left out. The figures of these runs are in
 [docs/results.html](docs/results.html).
 """
-README_INTRO = """\
-The paper's benchmarks with the full protocol, beside the published values (`band`: inside the
-published mean ± standard deviation, above, or below, and the number of seeds: one or two are no
-test). [RESULTS.md](RESULTS.md) has the other metrics, the reasons for differences as far as we know
-them, and the run behind each number. To repeat a row: `mdmt data fetch mnist`, then
-`mdmt run permuted-mnist --method mdmt-r --seeds 3`.
-The five published runs of Permuted MNIST have one stream, that of seed 1234, and differ in first
-weights alone (RESULTS.md has the evidence); `--set stream=published` learns it with every seed.
-A_free is the accuracy if the task is not given, and left out where it equals A_T."""
+PUBLISHED_INTRO = """\
+`band` says where our mean lies: inside the published mean ± standard deviation, above, or below,
+with the number of seeds; one or two seeds are no test. A_free is the accuracy if the task is not
+given, and left out where it equals A_T."""
 
 
 def collect(runs: Path, results: Path) -> int:
@@ -316,7 +321,21 @@ def results_page(
 
 
 def readme_table(studies: list[Study]) -> str:
-    """The README's table of the published benchmarks; empty before the first such run."""
+    """A few rows of the published benchmarks, in words; empty before the first such run."""
+    rows = {(row.benchmark, row.label): row for study in studies for row in study.rows}
+    lines = []
+    for benchmark, label, words in README_ROWS:
+        row = rows.get((benchmark, label))
+        if row is not None and row.published:
+            ours, theirs, _ = beside(row, A_T)
+            minutes = f"{row.seconds['mean'] / 60:.0f}"
+            lines.append([benchmark, words, ours, theirs, str(len(row.seeds)), minutes])
+    columns = ["benchmark", "method", "accuracy (%)", "published (%)", "seeds", "minutes"]
+    return "\n".join(table(columns, *lines)) if lines else ""
+
+
+def published_table(studies: list[Study]) -> str:
+    """All rows of the published benchmarks; empty before the first such run."""
     lines = []
     for study in studies:
         for row in study.rows:
@@ -343,44 +362,72 @@ def readme_table(studies: list[Study]) -> str:
         A_FREE.heading,
         "seeds",
     ]
-    intro = README_INTRO
+    intro = PUBLISHED_INTRO
     if any(BEST in cells[2] for cells in lines):
         intro += (
             f"\n`mdmt-r[{BEST}]` has our own settings, for which nothing is published; among them"
             "\nan average of the weights, which no other row got."
         )
-    intro += f"\n{not_run(studies)}"
-    return "\n".join([intro, "", *table(columns, *lines)])
+    return "\n".join([intro, "", *table(columns, *lines), "", not_run(studies)])
 
 
 def digits_table(studies: list[Study]) -> str:
-    """All methods on the embedded digits, with their cost."""
+    """All methods on the embedded digits, with their cost and their difference to one of them."""
     (study,) = [study for study in studies if study.benchmark == DIGITS]
-    columns = ["method", "kind", *(metric.heading for metric in SHOWN), "seconds", "memory (MB)"]
+    columns = ["method", "kind", A_T.heading, f"difference to `{AGAINST}`"]
+    columns += [*(metric.heading for metric in OTHERS), "seconds", "memory (MB)"]
     lines = []
-    for row in study.rows:
+    rows = with_differences(study.rows, AGAINST)
+    for row in rows:
         method = METHODS[row.method]
         kind = method.source if method.kind == "bound" else method.kind
         newer = f", {method.source[-4:]}" if row.method in NEWER else ""
-        cells = [value(metric, row.metrics[metric.name]) for metric in SHOWN]
+        cells = [value(A_T, row.metrics[A_T.name]), with_interval(row)]
+        cells += [value(metric, row.metrics[metric.name]) for metric in OTHERS]
         cost = [
             f"{row.seconds['mean']:.0f}",
             f"{row.memory_bytes / 1e6:.1f}" if row.memory_bytes else "",
         ]
         lines.append([f"`{row.label}`", kind + newer, *cells, *cost])
-    return "\n".join(table(columns, *lines))
+    verdicts = [not_shown_to_differ(rows, name) for name in ("A_T", "F_T")]
+    return "\n".join([*table(columns, *lines), "", *verdicts])
+
+
+def with_interval(row: Row) -> str:
+    """The difference in A_T to the row that others are compared with."""
+    gap = row.differences.metrics[A_T.name] if row.differences else None
+    if gap is None:
+        return ""
+    ends = [A_T.text(end, signed=True) for end in gap.get("interval") or ()]
+    return A_T.text(gap["mean"], signed=True) + (f" [{', '.join(ends)}]" if ends else "")
+
+
+def not_shown_to_differ(rows: list[Row], name: str) -> str:
+    """A line that names the rows whose interval of one metric contains 0."""
+    same = []
+    for row in rows:
+        gap = row.differences.metrics[name] if row.differences else None
+        low, high = (gap and gap.get("interval")) or (1, 1)
+        if low <= 0 <= high:
+            same.append(f"`{row.label}`")
+    return f"- Not shown to differ from `{AGAINST}` in {name}: {', '.join(same) or 'none'}."
 
 
 # Files.
 
 
+def marks(name: str) -> tuple[str, str]:
+    """The lines before and after a table that is written into a page."""
+    return f"<!-- {name}: made by `make results` -->", f"<!-- end of {name} -->"
+
+
 def with_table(text: str, name: str, content: str) -> str:
     """Put a table between its two marks in a text."""
-    first, last = MARKS[name]
+    first, last = marks(name)
     before, begin, rest = text.partition(first)
     _, end, after = rest.partition(last)
     if not begin or not end:
-        raise SystemExit(f"README.md has no {first} and {last}")
+        raise SystemExit(f"the page has no {first} and {last}")
     inside = f"\n\n{content}\n\n" if content else "\n"
     return f"{before}{first}{inside}{last}{after}"
 
@@ -415,17 +462,27 @@ def check_notes(notes: dict[str, dict[str, str]], studies: list[Study]) -> None:
                 raise SystemExit(f"{NOTES} has a note for a row that is missing: {key}: {label}")
 
 
-def make_texts(results: Path, readme: str) -> dict[str, str]:
-    """The texts of RESULTS.md and README.md, by name."""
+def make_texts(results: Path, pages: dict[str, str]) -> dict[str, str]:
+    """The texts of RESULTS.md and of the pages with a table, by name."""
     studies = read_results(results)
     notes, best = (
         read_json(path) if path.is_file() else {}
         for path in (results / NOTES, results / ABLATION.name)
     )
     check_notes(notes, studies)
-    readme = with_table(readme, "digits", digits_table(studies))
-    readme = with_table(readme, "results", readme_table(studies))
-    return {"RESULTS.md": results_page(studies, notes, best), "README.md": readme}
+    tables = {
+        "results": readme_table(studies),
+        "published": published_table(studies),
+        "digits": digits_table(studies),
+    }
+    texts = {
+        name: with_table(text, PAGES[name], tables[PAGES[name]]) for name, text in pages.items()
+    }
+    return {"RESULTS.md": results_page(studies, notes, best), **texts}
+
+
+def read_pages() -> dict[str, str]:
+    return {name: (ROOT / name).read_text() for name in PAGES}
 
 
 def report(results: Path) -> str:
@@ -446,7 +503,7 @@ def main(arguments: list[str]) -> None:
     if options.command == "collect":
         print(f"{collect(options.runs, RESULTS)} runs in {RESULTS}")
         return
-    for name, text in make_texts(RESULTS, (ROOT / "README.md").read_text()).items():
+    for name, text in make_texts(RESULTS, read_pages()).items():
         write_file(ROOT / name, text.encode())
         print(ROOT / name)
     write_file(PAGE, report(RESULTS).encode())

@@ -1,6 +1,7 @@
 """RESULTS.md is made from records only, with a band beside each published value."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,8 +64,12 @@ def measured(tmp_path):
 
 
 def made(folder):
-    marks = "\n\n".join(f"{begin}\nold\n{end}" for begin, end in results.MARKS.values())
-    return results.make_texts(folder, f"# Title\n\n{marks}\n\nrest\n")
+    """RESULTS.md and the pages with a table, each made from a page with an old one."""
+    pages = {}
+    for page, name in results.PAGES.items():
+        begin, end = results.marks(name)
+        pages[page] = f"# Title\n\n{begin}\nold\n{end}\n\nrest\n"
+    return results.make_texts(folder, pages)
 
 
 def test_each_row_stands_beside_what_was_published(measured):
@@ -87,18 +92,50 @@ def test_each_row_stands_beside_what_was_published(measured):
     assert "The paper does not have this benchmark." in digits
     assert "reduced" not in digits
     assert "| published |" not in digits
-    readme = made(measured)["README.md"]
     assert (
         "| permuted-mnist | shared | `mdmt-r` | 92.33 | 94.33 ± 0.04 | below (1 seed) | -2.00 |  | 1234 |"
-        in readme
+        in made(measured)["docs/reproduce.md"]
     )
-    lines = [line for line in readme.splitlines() if line.startswith(("| `er`", "| `der++`"))]
-    assert [line.count("|") for line in lines] == [9, 9]
+    choice = made(measured)["docs/which-method.md"]
+    lines = [line for line in choice.splitlines() if line.startswith(("| `er`", "| `der++`"))]
+    assert [line.count("|") for line in lines] == [10, 10]
     assert lines[0].startswith("| `er` | rehearsal | ")
     assert lines[1].startswith("| `der++` | rehearsal, 2020 | ")
-    assert readme.startswith("# Title\n\n")
-    assert readme.endswith("\n\nrest\n")
-    assert "old" not in readme
+
+
+def test_a_table_replaces_the_one_between_its_marks_and_nothing_else(measured):
+    for name, text in made(measured).items():
+        if name in results.PAGES:
+            assert text.startswith("# Title\n\n<!-- ")
+            assert text.endswith(" -->\n\nrest\n")
+            assert "old" not in text
+            assert "\n| --- |" in text
+    with pytest.raises(SystemExit, match="the page has no <!-- results"):
+        results.make_texts(measured, {"README.md": "no marks"})
+
+
+def test_the_readme_has_a_few_rows_in_words(measured):
+    readme = made(measured)["README.md"]
+    assert "| permuted-mnist | MDMT-R (`mdmt-r`) | 92.33 | 94.33 ± 0.04 | 1 |" in readme
+    assert (
+        "| permuted-mnist | plain fine-tuning (`van`) | 47.65 ± 0.30 | 47.55 ± 2.37 | 2 |" in readme
+    )
+    assert "split-cifar" not in readme, "there is no such run"
+    assert "band" not in readme
+
+
+def test_differences_on_the_digits_have_an_interval_and_a_sentence(tmp_path):
+    for seed, noise in ((1, 0.0), (2, 0.01), (3, -0.01)):
+        for method, accuracy in (("mdmt-r", 0.9), ("er", 0.9 + noise), ("van", 0.6 + noise)):
+            folder = leave(tmp_path / "runs", method, seed)
+            record = json.loads((folder / "record.json").read_text())
+            record["accuracy"][-1] = [accuracy] * len(record["accuracy"][-1])
+            (folder / "record.json").write_text(json.dumps(record))
+    results.collect(tmp_path / "runs", tmp_path / "results")
+    choice = made(tmp_path / "results")["docs/which-method.md"]
+    assert "Not shown to differ from `mdmt-r` in A_T: `er`." in choice
+    assert re.search(r"\| `er` \|.*\| \+0\.00 \[-\d\.\d\d, \+\d\.\d\d\] \|", choice)
+    assert re.search(r"\| `van` \|.*\| -30\.00 \[-\d+\.\d\d, -\d+\.\d\d\] \|", choice)
 
 
 def test_the_published_stream_has_a_table_and_notes_of_its_own(measured, tmp_path):
@@ -119,7 +156,8 @@ def test_the_published_stream_has_a_table_and_notes_of_its_own(measured, tmp_pat
 
 
 def test_what_was_published_but_never_run_is_named(measured):
-    for text in made(measured).values():
+    pages = made(measured)
+    for text in (pages["RESULTS.md"], pages["docs/reproduce.md"]):
         (line,) = [line for line in text.splitlines() if line.startswith("Published, but not run")]
         assert "split-cub (no method); split-awa (no method)." in line
         assert "permuted-mnist (joint, ewc, " in line
@@ -155,7 +193,9 @@ def test_a_reduced_run_says_what_is_less_and_has_nothing_published_beside_it(mea
         if line.startswith("| `mdmt-r` |")
     )
     assert "| 92.33 |  |  |  | 1234 | shared | reduced: reference batch 64 |" in ours
-    assert "`mdmt-r`" not in made(measured)["README.md"]
+    pages = made(measured)
+    assert "`mdmt-r`" not in pages["docs/reproduce.md"]
+    assert "`mdmt-r`" not in pages["README.md"]
 
 
 def test_accuracy_without_the_task_is_shown_where_it_is_another(measured):
@@ -164,29 +204,29 @@ def test_accuracy_without_the_task_is_shown_where_it_is_another(measured):
     record = json.loads(path.read_text())
     record["accuracy_task_free"][-1] = [0.25] * 17
     path.write_text(json.dumps(record))
-    page, readme = made(measured).values()
+    pages = made(measured)
+    page, published_rows = pages["RESULTS.md"], pages["docs/reproduce.md"]
     assert "| LTR | published | band | A_free (%) |" in page
     rows = [line for line in page.splitlines() if line.startswith("| `mdmt-r` |")]
     assert rows[1].endswith("| 25.00 |")
-    assert "| below (1 seed) | -2.00 | 25.00 | 1234 |" in readme
+    assert "| below (1 seed) | -2.00 | 25.00 | 1234 |" in published_rows
 
 
 def test_the_preset_best_is_shown_though_nothing_is_published_of_it(measured, tmp_path):
     full_run(tmp_path / "best", "mdmt-r[preset=best]", 1234, 0.955)
     results.collect(tmp_path / "best", measured)
-    page, readme = made(measured).values()
+    pages = made(measured)
+    page, rows = pages["RESULTS.md"], pages["docs/reproduce.md"]
     assert (
         "- `mdmt-r[preset=best]`: our own settings, chosen on held-out tasks; among them an average"
         " of the weights, which no other row got. The published values are 94.33 for `mdmt-r`"
         in page
     )
     assert "and 95.30 for `joint`." in page
-    assert (
-        "| permuted-mnist | shared | `mdmt-r[preset=best]` | 95.50 |  |  |  |  | 1234 |" in readme
-    )
+    assert "| permuted-mnist | shared | `mdmt-r[preset=best]` | 95.50 |  |  |  |  | 1234 |" in rows
     assert (
         "\n`mdmt-r[preset=best]` has our own settings, for which nothing is published; among them"
-        "\nan average of the weights, which no other row got.\n" in readme
+        "\nan average of the weights, which no other row got.\n" in rows
     )
 
 
@@ -205,8 +245,10 @@ def test_a_difference_in_the_last_printed_digit_is_none(measured):
 def test_nothing_published_was_measured_yet(tmp_path):
     leave(tmp_path / "runs", "er", 1)
     results.collect(tmp_path / "runs", tmp_path / "results")
-    first, last = results.MARKS["results"]
-    assert f"\n{first}\n{last}\n" in made(tmp_path / "results")["README.md"]
+    pages = made(tmp_path / "results")
+    for page in ("README.md", "docs/reproduce.md"):
+        first, last = results.marks(results.PAGES[page])
+        assert f"\n{first}\n{last}\n" in pages[page]
 
 
 def test_a_changed_record_changes_the_page(measured):
@@ -216,8 +258,8 @@ def test_a_changed_record_changes_the_page(measured):
     record["accuracy"][-1][3] += 0.05
     path.write_text(json.dumps(record))
     after = made(measured)
-    assert before["RESULTS.md"] != after["RESULTS.md"]
-    assert before["README.md"] != after["README.md"]
+    for page in ("RESULTS.md", "README.md", "docs/reproduce.md"):
+        assert before[page] != after[page]
 
 
 def test_what_is_kept_of_a_run_is_small_and_reads_as_a_run(measured):
@@ -264,9 +306,7 @@ def test_a_damaged_record_stops_it(measured):
 
 
 def test_the_files_of_the_repository_are_what_its_records_give():
-    for name, text in results.make_texts(
-        ROOT / "results", (ROOT / "README.md").read_text()
-    ).items():
+    for name, text in results.make_texts(ROOT / "results", results.read_pages()).items():
         assert (ROOT / name).read_text() == text, f"{name} differs from results/: make results"
 
 

@@ -11,7 +11,7 @@ from mdmt.tasks import Batch
 
 
 class MAS(Anchored):
-    """Memory-aware synapses: importance is the mean of |d (sum of squared outputs) / d theta|.
+    """Memory-aware synapses: importance is the mean of `|d (sum of squared outputs) / d theta|`.
 
     The outputs are those of the example's own head. The mean is computed at the end of a task over
     its training data, in evaluation mode. With reading `code` (the default, which gives the

@@ -1,0 +1,30 @@
+"""The site that `make docs` builds: the pages of this folder, and the docstrings of the package."""
+
+from importlib.metadata import version as version_of
+from typing import Any
+
+project = "mdmt"
+release = version_of("mdmt")
+copyright = "the mdmt authors, MIT licence"
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+myst_heading_anchors = 3
+html_theme = "furo"
+html_title = f"mdmt {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+
+default_role = "code"  # docstrings have names in single backticks
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", link_to_the_site)
+
+
+def link_to_the_site(app: Any, name: str, source: list[str]) -> None:
+    """RESULTS.md lies outside of this folder; on the site it is the page `measured`."""
+    if name != "measured":
+        source[0] = source[0].replace("](../RESULTS.md", "](measured.md")
