@@ -9,15 +9,18 @@ copyright = "the mdmt authors, MIT licence"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 myst_heading_anchors = 3
+smartquotes = False
 html_theme = "furo"
 html_title = f"mdmt {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_theme_options = {"top_of_page_buttons": []}
 html_show_sphinx = False
+html_copy_source = False
 
 default_role = "code"  # docstrings have names in single backticks
 autodoc_member_order = "bysource"
-autodoc_typehints = "signature"
+python_maximum_signature_line_length = 80
 
 
 def setup(app: Any) -> None:

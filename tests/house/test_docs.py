@@ -48,7 +48,8 @@ def test_every_page_is_on_the_site():
     index = ROOT / "docs" / "index.md"
     trees = "".join(re.findall(r"^```\{toctree\}\n(.*?)^```$", index.read_text(), re.S | re.M))
     listed = [line for line in trees.splitlines() if line and not line.startswith(":")]
-    pages = {page for name in listed for page in index.parent.glob(f"{name}.md")}
+    names = [re.sub(r".* <(.*)>", r"\1", line) for line in listed]
+    pages = {page for name in names for page in index.parent.glob(f"{name}.md")}
     assert pages | {index} == set(index.parent.glob("*.md"))
 
 
