@@ -310,6 +310,28 @@ def test_the_files_of_the_repository_are_what_its_records_give():
         assert (ROOT / name).read_text() == text, f"{name} differs from results/: make results"
 
 
+def test_what_which_method_says_in_words_is_what_the_records_say():
+    """docs/which-method.md: rewrite its sentences if new records make one of them wrong."""
+    studies = results.read_results(ROOT / "results")
+    (digits,) = [study for study in studies if study.benchmark == results.DIGITS]
+    rows = {row.label: row for row in digits.rows}
+    ours = rows["mdmt-r"]
+    learned_in_turn = [row for row in digits.rows if row.metrics["F_T"] is not None]
+    for name in ("F_T", "LCA_10"):
+        assert ours.metrics[name]["mean"] == min(
+            row.metrics[name]["mean"] for row in learned_in_turn
+        )
+    assert "`er`" in results.not_shown_to_differ(
+        results.with_differences(digits.rows, "mdmt-r"), "A_T"
+    )
+    assert rows["er"].seconds["mean"] < 0.6 * ours.seconds["mean"]
+    assert rows["er"].memory_bytes < 0.6 * ours.memory_bytes
+    for benchmark in ("permuted-mnist", "split-cifar"):
+        full = [row for study in studies for row in study.rows if row.benchmark == benchmark]
+        best = max((row for row in full if row.method != "joint"), key=lambda row: row.accuracy)
+        assert best.method == "mdmt-r", f"{best.label} on {benchmark}"
+
+
 def test_the_results_of_the_repository_stay_small():
     files = [path for path in (ROOT / "results").rglob("*.*") if path.is_file()]
     kept = [path for path in files if ".tsne" not in path.parts]  # a cache, not in the repository
