@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+from contextlib import ExitStack, contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -22,9 +24,10 @@ from support.processes import soon
 pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
 testclient = pytest.importorskip("fastapi.testclient", reason="httpx is not installed")
 
+from mdmt.living import web_app  # noqa: E402
 from mdmt.living.jobs import Jobs  # noqa: E402
 from mdmt.living.serving import How, Limits, Question, Serving  # noqa: E402
-from mdmt.living.web_app import make_app  # noqa: E402
+from mdmt.living.web_app import make_app, make_server  # noqa: E402
 
 TOKEN = "a secret"
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
@@ -169,6 +172,67 @@ def test_large_requests_and_other_hosts_are_refused(client, tmp_path):
 
     assert asked.post("/predict", content=endless()).status_code in (400, 413)
     assert asked.get("/health", headers={"Host": "evil.example"}).status_code == 403
+
+
+@contextmanager
+def served(model, **limits):
+    """A real server; yields a function that connects to it and sends some bytes."""
+    server = make_server(Serving(model, limits=Limits(**limits)), port=0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        assert soon(lambda: server.started)
+        address = server.servers[0].sockets[0].getsockname()
+        with ExitStack() as stack:
+
+            def connect(sent=b""):
+                made = stack.enter_context(socket.create_connection(address, 10))
+                made.sendall(sent)
+                return made
+
+            yield connect
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+def test_clients_that_send_half_a_request_are_left(tmp_path):
+    body = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
+    with served(vectors(tmp_path / "m"), exchange=0.2) as connect:
+        for sent in (b"", HEALTH[:-4], body):
+            slow = connect(sent)
+            with suppress(ConnectionResetError):
+                assert slow.recv(100) == b""  # before, this waited for ever
+        again = connect(HEALTH.replace(b"close", b"keep-alive"))
+        assert b"200 OK" in again.recv(1000)
+        again.sendall(HEALTH[:-4])
+        with suppress(ConnectionResetError):
+            while again.recv(1000):
+                pass
+
+
+def test_a_client_that_does_not_read_its_answer_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(web_app, "PAGE", tmp_path / "page.html")
+    web_app.PAGE.write_text("x" * 2 * 10**7)
+    with served(vectors(tmp_path / "m"), connections=2, exchange=0.3) as connect:
+        connect(HEALTH.replace(b"/health", b"/"))
+        assert b"503 Service Unavailable" in connect(HEALTH).recv(1000)
+        assert soon(lambda: b"200 OK" in connect(HEALTH).recv(1000), 20)
+
+
+def test_connections_have_a_limit(tmp_path):
+    with served(vectors(tmp_path / "m"), connections=3) as connect:
+        idle = [connect() for _ in range(2)]
+        assert b"503 Service Unavailable" in connect(HEALTH).recv(1000)
+        idle += [connect() for _ in range(4)]
+        with suppress(ConnectionError):
+            assert connect(HEALTH).recv(1000) == b""
+        for one in idle:
+            one.close()
+        assert soon(lambda: b"200 OK" in connect(HEALTH).recv(1000), 20)
 
 
 def test_facts_and_counters(client, tmp_path):

@@ -9,13 +9,14 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ET
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -55,6 +56,7 @@ from mdmt.runs.snapshots import Snapshots
 from mdmt.words import bytes_text
 from support.configs import config_for
 from support.helpers import some_row
+from support.processes import soon
 from support.run_folders import interrupt, leave
 
 RELEASE = Path(__file__).parent.parent / "fixtures" / "runs-0.1.0"
@@ -1019,6 +1021,48 @@ def test_watch_shows_what_is_there_now_to_this_machine_alone(tmp_path):
             error.value.close()
 
 
+def test_watch_ends_connections_whose_request_does_not_arrive(tmp_path, monkeypatch):
+    monkeypatch.setattr("mdmt.report.server.Server.seconds", 0.1)
+    with served(tmp_path) as port, ExitStack() as stack:
+        for sent in (b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: 127"):
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+            slow.sendall(sent)
+            assert slow.recv(100) == b""  # the server closed it; before, this waited for ever
+        assert "No run is finished yet." in ask(port, "/")
+
+
+def test_watch_refuses_more_connections_than_it_has_threads_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("mdmt.report.server.Server.connections", 3)
+    with served(tmp_path) as port, ExitStack() as stack:
+        idle = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(3)
+        ]
+        with socket.create_connection(("127.0.0.1", port), 10) as refused:
+            assert refused.recv(1) == b""
+        idle[0].sendall(b"GET /version HTTP/1.1\r\n\r\n")
+        assert idle[0].recv(100).startswith(b"HTTP/1.0 403")
+        while idle[0].recv(1000):
+            pass
+        assert soon(lambda: answers(port))
+
+
+def answers(port):
+    try:
+        return ask(port, "/version")
+    except OSError:
+        return ""
+
+
+def test_a_client_of_watch_that_reads_nothing_is_left(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("mdmt.report.server.Server.seconds", 0.1)
+    monkeypatch.setattr("mdmt.report.server.Server.connections", 1)
+    monkeypatch.setattr("mdmt.report.server.LivePage.html", lambda self: b"x" * 10**8)
+    with served(tmp_path) as port, socket.create_connection(("127.0.0.1", port), 10) as lazy:
+        lazy.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+        assert soon(lambda: answers(port), 10)  # it had the only place
+    assert capfd.readouterr().err == ""
+
+
 def test_watch_starts_before_the_first_run(tmp_path):
     runs = tmp_path / "runs"
     with served(runs) as port:
@@ -1030,7 +1074,7 @@ def test_watch_starts_before_the_first_run(tmp_path):
 
 
 def test_watch_takes_a_folder_that_is_not_there_yet_but_no_file(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("mdmt.report.server.ThreadingHTTPServer.serve_forever", lambda self: None)
+    monkeypatch.setattr("mdmt.report.server.Server.serve_forever", lambda self: None)
     assert main(["watch", str(tmp_path / "later"), "--port", "0"]) == 0
     assert capsys.readouterr().err.endswith(
         "later does not exist yet: the page fills when a run begins there\n"

@@ -33,10 +33,7 @@ def serve(
 
     more = [] if backbone is None else ["--backbone", backbone]
     state = serving.Serving(open_model(model, backbone), learn=learn, more=more)
-    web_app.serve(
-        state,
-        host=host,
-        port=port,
-        token=serving.token_from_environment(),
-        ready=lambda address: tell(f"serving {model} at {address} (Ctrl-C ends it)"),
-    )
+    token = serving.token_from_environment()
+    server = web_app.make_server(state, host=host, port=port, token=token)
+    tell(f"serving {model} at http://{host}:{port} (Ctrl-C ends it)")
+    server.run()

@@ -43,6 +43,8 @@ class Limits:
     pixels: int = 50_000_000  # of an image
     seconds: float = 30.0  # until an answer
     queue: int = 1024  # inputs that wait
+    connections: int = 256  # more are answered "busy", and twice as many are closed at once
+    exchange: float = 90.0  # seconds from a connection, or an answer, until the next answer is read
 
 
 class How(NamedTuple):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
+import uvicorn
 from fastapi import Depends, FastAPI, File, Form, HTTPException, Request, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
@@ -17,6 +18,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torch import Tensor
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mdmt.errors import Mistake
 from mdmt.living.jobs import Jobs
@@ -32,7 +34,7 @@ from mdmt.living.requests import (
     Refusal,
     To,
 )
-from mdmt.living.serving import How, Question, Serving
+from mdmt.living.serving import How, Limits, Question, Serving
 from mdmt.system.files import JsonObject
 from mdmt.words import printable
 
@@ -291,21 +293,46 @@ def _add_changes(app: FastAPI, serving: Serving, jobs: Jobs, guards: list[Any]) 
             raise HTTPException(404, str(error)) from None
 
 
-def serve(
-    serving: Serving, *, host: str, port: int, token: str | None, ready: Callable[[str], None]
-) -> None:
-    """Serve until a signal."""
-    import uvicorn
+class Connection(HttpToolsProtocol):
+    """A connection that ends if an exchange takes too long, and at once if there are too many.
 
-    app = make_app(serving, token=token, host=host)
+    Clients that send half a request, or do not read their answer, would otherwise hold all of them.
+    """
+
+    limits = Limits()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._begin_exchange()
+        if len(self.connections) > 2 * self.limits.connections:
+            transport.abort()
+
+    def on_response_complete(self) -> None:
+        self._deadline.cancel()
+        self._begin_exchange()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def _begin_exchange(self) -> None:
+        self._deadline = self.loop.call_later(self.limits.exchange, self.transport.abort)
+
+
+def make_server(
+    serving: Serving, *, host: str = HOST, port: int, token: str | None = None
+) -> uvicorn.Server:
+    """The server of the web application, which is not started yet."""
+    limits = serving.limits
     config = uvicorn.Config(
-        app,
+        make_app(serving, token=token, host=host),
         host=host,
         port=port,
+        http=type("LimitedConnection", (Connection,), {"limits": limits}),
         log_level="warning",
         timeout_keep_alive=10,
-        limit_concurrency=256,
+        limit_concurrency=limits.connections,
         timeout_graceful_shutdown=10,
     )
-    ready(f"http://{host}:{port}")
-    uvicorn.Server(config).run()
+    return uvicorn.Server(config)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import socket
+import sys
 import threading
+import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from mdmt.report.figures import figures_of
 from mdmt.report.page import render
@@ -14,6 +18,8 @@ from mdmt.report.study import read_studies
 from mdmt.runs.folder import CHECKPOINT, CONFIG, FAILED, RECORD, find_runs
 
 HOST = "127.0.0.1"
+CONNECTIONS = 64  # at a time
+SECONDS = 10.0  # that a client may take to send its request, and to read its answer
 
 
 class LivePage:
@@ -50,12 +56,57 @@ class LivePage:
             return self._content
 
 
-def make_server(runs: Path, port: int) -> ThreadingHTTPServer:
+class Server(ThreadingHTTPServer):
+    """A server that refuses too many connections, and ends those whose request does not arrive.
+
+    Each connection has a thread, and clients that open one and send nothing would hold them all.
+    """
+
+    connections = CONNECTIONS
+    seconds = SECONDS
+
+    def __init__(self, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+        self._deadlines: dict[Any, float] = {}  # by open connection: when its request must be here
+        super().__init__((HOST, port), handler)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether there is room for a new connection."""
+        if len(self._deadlines) >= self.connections:
+            return False
+        self._deadlines[request] = time.monotonic() + self.seconds
+        return True
+
+    def arrived(self, request: Any) -> None:
+        """The request of a connection is here; its answer may take as long as it takes."""
+        self._deadlines[request] = float("inf")
+        request.settimeout(self.seconds)  # to read the answer
+
+    def service_actions(self) -> None:
+        """End connections that are too slow; the server calls this twice a second."""
+        now = time.monotonic()
+        for request, deadline in list(self._deadlines.items()):
+            if deadline < now:
+                with suppress(OSError):  # it ended meanwhile
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection, for whatever reason."""
+        self._deadlines.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print the traceback of an error, except of a client that went away."""
+        if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
+            super().handle_error(request, client_address)
+
+
+def make_server(runs: Path, port: int) -> Server:
     """A server of the page and its version, reachable from this machine only."""
     page = LivePage(runs)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            server.arrived(self.connection)
             # Other host names are refused, so that no web page elsewhere can read the runs.
             here = server.server_port
             if self.headers.get("Host") not in (f"{HOST}:{here}", f"localhost:{here}"):
@@ -73,11 +124,10 @@ def make_server(runs: Path, port: int) -> ThreadingHTTPServer:
             self.send_header("Content-Length", str(len(content)))
             self.send_header("Cache-Control", "no-store")
             self.end_headers()
-            with suppress(ConnectionError):  # the browser closed the connection
-                self.wfile.write(content)
+            self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:
             """Log nothing: the page sends a request every two seconds."""
 
-    server = ThreadingHTTPServer((HOST, port), Handler)
+    server = Server(port, Handler)
     return server
