@@ -677,12 +677,30 @@ def test_what_is_wrong_with_a_published_row_stands_on_the_page(tmp_path):
 def test_styles_differ_in_more_than_colour(tmp_path):
     known = list(style.METHOD_STYLES.values())
     assert len({one.marker for one in known}) == 14
-    assert len({(one.colour, one.line) for one in known}) == 14
     for variant in ("van", "van[lr=0.1]", "van[lr=0.2]"):
         leave(tmp_path, variant)
     found = style.styles([only(tmp_path)])
     assert found["van"] == style.METHOD_STYLES["van"]
-    assert len(set(found.values())) == 3
+    assert len({(one.line, one.marker) for one in found.values()}) == 3
+
+
+def test_no_two_methods_have_one_colour(tmp_path):
+    for variant in (*METHODS, "van[lr=0.1]", "er[lr=0.2]"):
+        leave(tmp_path, variant)
+    for name in ("mine:A", "mine:B"):
+        leave(tmp_path, "van", method=name, label=name)
+    found = style.styles([only(tmp_path)])
+    colours = {label: one.colour for label, one in found.items()}
+    assert (colours.pop("van[lr=0.1]"), colours.pop("er[lr=0.2]")) == (
+        colours["van"],
+        colours["er"],
+    )
+    assert len(set(colours.values())) == len(colours) == 16
+    light, dark, *_ = Path(page.__file__).with_name("page.css").read_text().split("@media screen")
+    for number, colour in enumerate(style.COLOURS):
+        assert f"--c{number}: {colour};" in light
+    of_dark = re.findall(r"--c\d+: (#\w+);", dark)
+    assert len(set(of_dark)) == len(of_dark) == len(style.COLOURS)
 
 
 def test_names_are_text_and_nothing_else(tmp_path):
