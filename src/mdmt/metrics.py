@@ -115,6 +115,11 @@ class Metric:
     def heading(self) -> str:
         return f"{self.name} (%)" if self.percent else self.name
 
+    @property
+    def arrow(self) -> str:
+        """The direction that is better."""
+        return "↑" if self.better == "higher" else "↓"
+
     def of(self, record: object) -> float | None:
         """The value for a record; None if it is undefined or the record lacks the matrix."""
         matrix = getattr(record, self.matrix, None)

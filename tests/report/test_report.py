@@ -328,7 +328,7 @@ def test_names_of_the_page_are_unique_and_lead_somewhere(out):
     assert len(names) == len(set(names))
     used = re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)|aria-\w+by="([^"]*)"', text)
     assert {name for found in used for name in found if name} <= set(names)
-    assert text.count('role="img"') == text.count("<title id=") == text.count("<desc id=") == 11
+    assert text.count('role="img"') == text.count("<title id=") == text.count("<desc id=") == 14
 
 
 @pytest.mark.parametrize("value", [0.0, 40.0, -3.0, 1e-7])
@@ -560,7 +560,7 @@ def test_every_difference_on_the_page_has_its_interval(out):
     gap = PairedDifferences(found.rows, "A_T").between(van, ours)
     low, high = gap["interval"]
     text = f"{100 * gap['mean']:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
-    assert table.rows[1].cells[0].text == text
+    assert f"{table.rows[1].cells[0].text} {table.rows[1].cells[0].below}" == text
     assert heatmaps.pairs(found).rows[1][1][2].exact == f"{text}, 2 seeds"
     assert table.rows[0].cells[1].text == "-"  # joint has no F_T
 
@@ -654,21 +654,117 @@ def test_published_values_stand_beside_full_runs_only(tmp_path):
     folder = leave(tmp_path, "mdmt-r", benchmark="split-cifar", tasks=17)
     record = json.loads((folder / "record.json").read_text())
     reduced = sections.main_table(only(tmp_path))
-    assert "published" not in reduced.columns
+    assert not reduced.published
+    assert [cell.below for cell in reduced.rows[0].cells] == [""] * len(reduced.rows[0].cells)
     (folder / "record.json").write_text(json.dumps({**record, "reduced": None}))
     full = sections.main_table(only(tmp_path))
-    assert full.columns[:4] == ["method", "A_T (%)", "published", "difference"]
-    cells = [cell.text for cell in full.rows[0].cells]
-    assert cells[1] == "69.20 ± 1.60"
-    assert cells[2] == f"{100 * record['metrics']['A_T'] - 69.20:+.2f}"
+    assert full.columns == reduced.columns
+    assert full.columns[:3] == ["method", "A_T (%) ↑", "F_T ↓"]
+    gap = 100 * record["metrics"]["A_T"] - 69.20
+    assert full.rows[0].cells[0].below == f"69.20 ± 1.60 ({gap:+.2f})"
+    assert f"<small>69.20 ± 1.60 ({gap:+.2f})</small>" in html(tmp_path)
+
+
+def change(folder, **parts):
+    """Overwrite parts of a record."""
+    record = json.loads((folder / "record.json").read_text())
+    (folder / "record.json").write_text(json.dumps({**record, **parts}))
+
+
+def test_accuracy_without_the_task_is_left_out_where_it_changes_nothing(tmp_path):
+    leave(tmp_path, "van")
+    second = leave(tmp_path, "er")
+    assert "A_free" not in html(tmp_path)
+    change(second, accuracy_task_free=[[0.1] * 3] * 3)
+    table = sections.main_table(only(tmp_path))
+    assert "A_free (%) ↑" in table.columns
+    assert len(table.rows[0].cells) == len(table.columns) - 1
+    assert "<dt>A_free (%) ↑</dt>" in html(tmp_path)
+
+
+def test_versions_are_named_once(tmp_path):
+    usual = {"mdmt": "0.1.0", "torch": "2.9.1"}
+    for seed, commit in ((1, "abc"), (2, "def"), (3, "abc")):
+        change(leave(tmp_path, "van", seed), versions={**usual, "commit": commit})
+    change(leave(tmp_path, "van", benchmark="split-digits"), versions=usual)
+    text = html(tmp_path)
+    assert text.count("torch 2.9.1") == 1
+    assert "mdmt 0.1.0; torch 2.9.1; commit abc, def." in text
+    (of_row, _) = re.findall(r'<p class="note">lr [^<]*</p>', text)
+    assert of_row.endswith("commit abc and def</p>")
+
+
+def test_a_setting_that_failed_is_out_of_the_scale_of_charts(tmp_path):
+    for variant in ("van", "er", "gem"):
+        leave(tmp_path, variant)
+    broken = leave(tmp_path, "gem[lr=0.2]")
+    change(
+        broken,
+        accuracy=[[0.9, 0.5, 0.5], [0.5, 0.5, 0.5], [0.5, 0.5, 0.5]],  # of two classes
+        drift=[[0, None, None], [9, 0, None], [9, 9, 0]],
+        seconds=1e6,
+    )
+    found = only(tmp_path)
+    assert [entry.label for entry in found.failed] == ["gem[lr=0.2]"]
+    for chart in figures.charts_of(found).values():
+        assert "gem[lr=0.2]" not in [one.label for one in chart.series]
+        assert chart.note.endswith("because it ends at chance: gem[lr=0.2].")
+    (drawn,) = figures.figures_of([found], None, compute=False)
+    assert float(heatmaps.drift_maps(drawn)[0].strongest) < 1
+    pairs = dict(heatmaps.pairs(found).rows)
+    others = [abs(cell.shade) for cell in pairs["van"][:3] if cell]
+    assert max(others + [abs(cell.shade) for cell in pairs["er"][:3] if cell]) == 100
+    assert "gem[lr=0.2]" in [row.label for row in sections.main_table(found).rows]
+
+
+def test_forgetting_everything_is_not_a_setting_that_failed(tmp_path):
+    change(leave(tmp_path, "van"), accuracy=[[0.9, 0.5, 0.5], [0.2, 0.9, 0.5], [0.1, 0.1, 0.9]])
+    leave(tmp_path, "er")
+    assert only(tmp_path).failed == []
+    shutil.rmtree(tmp_path / "permuted-digits" / "er")
+    broken = leave(tmp_path, "gem")
+    for folder in (broken, next((tmp_path / "permuted-digits" / "van").glob("*/*"))):
+        change(folder, accuracy=[[0.5] * 3] * 3)
+    assert only(tmp_path).failed == []  # or nothing would be drawn
+
+
+def test_bars_are_the_accuracies_after_learning_and_at_the_end(tmp_path):
+    first = [[0.9, 0.1, 0.1], [0.7, 0.8, 0.1], [0.5, 0.6, 1.0]]
+    second = [[0.7, 0.1, 0.1], [0.7, 0.8, 0.1], [0.3, 0.6, 0.8]]
+    for seed, accuracy in enumerate((first, second)):
+        change(leave(tmp_path, "er", seed), accuracy=accuracy)
+    (drawn,) = figures.figures_of([only(tmp_path)], None, compute=False)
+    bars = drawn.by_task["er"]
+    assert bars.tasks == [1, 2, 3]
+    assert bars.after == pytest.approx([80, 80, 90])
+    assert bars.end == pytest.approx([40, 60, 90])
+    text = svg.task_bars(bars, "red", "name", "title")
+    after, end = (
+        [float(top) for top in re.findall(r"V([\d.]+)h", shape)]
+        for shape in re.findall(r'fill:red[^>]* d="([^"]*)"', text)
+    )
+    bottom = svg.BARS_BOTTOM
+    heights = [(bottom - top) / (bottom - 6) for top in (*after, *end)]
+    assert heights == pytest.approx([0.8, 0.8, 0.9, 0.4, 0.6, 0.9], abs=0.005)
+    assert "task 1: 80.0 % after learning, 40.0 % at the end;" in text
+
+
+def test_every_chart_says_which_direction_is_better(out, text):
+    directions = {name: chart.better[:1] for name, chart in figures.charts_of(only(out)).items()}
+    assert directions == {
+        "fig4": "↑", "forgetting": "↓", "fig7": "↑", "drift": "↓", "cost-seconds": "↖",
+        "cost-bytes": "↖", "fig3a": "↓",
+    }  # fmt: skip
+    assert text.count('<span class="better">') == 7
+    assert sections.main_table(only(out)).columns[-3:] == ["seconds ↓", "memory ↓", "seeds"]
 
 
 def test_what_is_wrong_with_a_published_row_stands_on_the_page(tmp_path):
     folder = leave(tmp_path, "er", benchmark="split-cifar", tasks=17)
     record = json.loads((folder / "record.json").read_text())
     (folder / "record.json").write_text(json.dumps({**record, "reduced": None}))
-    cells = [cell.text for cell in sections.main_table(only(tmp_path)).rows[0].cells]
-    assert [cell.endswith("†") for cell in cells[1:11:3]] == [False, False, True, True]
+    cells = [cell.below for cell in sections.main_table(only(tmp_path)).rows[0].cells]
+    assert ["†" in cell for cell in cells[:4]] == [False, False, True, True]
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 0
     page_ = (tmp_path / "page.html").read_text()
     assert "† er: the stds of LCA_10 and LTR look like misprints." in page_
@@ -845,6 +941,7 @@ def test_report_writes_the_page_the_figures_and_the_tables(out, tmp_path, capsys
         "drift",
         "cost-seconds",
         "cost-bytes",
+        "tasks",
         "matrices",
         "drifts",
     }
@@ -1133,8 +1230,9 @@ def test_every_metric_has_its_formula_meaning_and_direction(text):
     assert {metric.name: metric.better for metric in metrics.METRICS} == {
         "A_T": "higher", "F_T": "lower", "LCA_10": "higher", "LTR": "lower", "A_free": "higher",
     }  # fmt: skip
-    for metric in metrics.METRICS:
+    for metric in metrics.METRICS[:4]:  # A_free is A_T here
         formula = metric.formula.replace("<", "&lt;")
+        assert f"<dt>{metric.heading} {metric.arrow}</dt>" in text
         assert f"{metric.meaning}; {metric.better} is better<br><code>{formula}</code>" in text
 
 
@@ -1145,6 +1243,7 @@ def test_sections_stand_in_their_order(text):
             "table",
             "differences",
             "trend",
+            "tasks",
             "matrices",
             "cost",
             "features",
@@ -1177,10 +1276,11 @@ def test_a_metric_added_later_is_shown_of_old_runs(worst, tmp_path, capsys):
     assert "W_T" not in record["metrics"]
     value = f"{100 * min(record['accuracy'][-1]):.2f}"
     (found,), _ = read(RELEASE)
-    assert "W_T (%)" in sections.main_table(found).columns
+    assert "W_T (%) ↓" in sections.main_table(found).columns
     page_ = html(RELEASE)
     assert (
-        f'<th scope="row"><span>W_T (%)</span></th><td>{value}</td><td>min_j a[T][j]</td>' in page_
+        f'<th scope="row"><span>W_T (%) ↓</span></th><td>{value}</td><td>min_j a[T][j]</td>'
+        in page_
     )
     assert "accuracy on the worst task; lower is better" in page_
     assert main(["runs", "show", str(folder)]) == 0

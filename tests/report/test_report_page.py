@@ -88,6 +88,7 @@ def test_every_section_and_chart_with_its_series(opened):
         "table",
         "differences",
         "trend",
+        "tasks",
         "matrices",
         "cost",
         "features",
@@ -111,6 +112,7 @@ def test_every_section_and_chart_with_its_series(opened):
     for name in ("fig5", "fig6"):
         assert page.locator(f"#s0-{name} .panel").count() == 3
         assert page.locator(f"#s0-{name} .panel >> nth=0 >> [data-series]").count() == 3
+    assert page.locator("#s0-tasks .panel").count() == 4
     assert page.locator("#s0-matrices table.heat").count() == 4
     assert page.locator("#s0-drifts table.heat").count() == 4
     assert page.locator("#s0-angles table.heat").count() == 3
@@ -245,6 +247,57 @@ def test_it_fits_the_screen_and_its_text_can_be_read(opened, width, scheme):
         page.locator("#contents > summary").click()
         page.locator("nav a", has_text="Cost").first.click()
         assert page.evaluate("location.hash") == "#s0-cost"
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A page whose table has published values, A_free and long labels."""
+    runs = tmp_path_factory.mktemp("published")
+    for variant in ("van", "pi", "a-gem", "mdmt-r", "mdmt-r[preset=best]"):
+        for seed in (1, 2):
+            folder = leave(runs, variant, seed, benchmark="split-cifar", tasks=17)
+            record = json.loads((folder / "record.json").read_text())
+            record |= {"reduced": None, "seconds": 1e5, "memory_bytes": 44_000_000}
+            record["accuracy_task_free"] = [[0.1] * 17] * 17
+            (folder / "record.json").write_text(json.dumps(record))
+    path = runs / "report.html"
+    assert main(["report", str(runs), "--out", str(path)]) == 0
+    return path
+
+
+def hidden(table):
+    """How many pixels of a table one must scroll for."""
+    part = table.locator("xpath=..")
+    return part.evaluate("part => part.scrollWidth - part.clientWidth")
+
+
+def test_tables_fit_a_wide_screen(browser, published):
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto(published.as_uri())
+    for name in ("results", "against"):
+        assert hidden(page.locator(f"#s0-{name}")) <= 0
+    assert "69.20 ± 1.60 (" in page.locator("#s0-results").inner_text()
+    assert page.locator(".scroll[data-hint]:visible").count() == 0
+    page.close()
+
+
+def test_a_table_that_scrolls_says_so_on_a_narrow_screen(browser, published):
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto(published.as_uri())
+    table = page.locator("#s0-results")
+    assert hidden(table) > 0
+    part = table.locator("xpath=..")
+    shown = "part => getComputedStyle(part, '::before').content"
+    assert part.get_attribute("data-hint") == "more"
+    assert part.evaluate(shown) == '"scroll →"'
+    name = table.locator("tbody th").first
+    left = name.bounding_box()["x"]
+    part.evaluate("part => part.scrollTo(9999, 0)")
+    page.locator("[data-hint=end] > #s0-results").wait_for()
+    assert name.bounding_box()["x"] == left  # the names of the rows stay
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.locator(".scroll:not([data-hint]) > #s0-results").wait_for()
+    page.close()
 
 
 def test_print_has_no_navigation_and_is_light(opened):

@@ -12,6 +12,7 @@ from mdmt.metrics import A_T, BETA, average_accuracy, learning_curve_area
 from mdmt.report.study import Array, Run, Study
 
 TASKS_LEARNED = "tasks learned"
+HIGHER, LOWER = "↑ higher is better", "↓ lower is better"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Chart:
     section: Literal["learning", "angles", "cost"] = "learning"  # of the page
     digits: int = 1
     log_x: bool = False
+    better: str = ""  # the direction that is better, as an arrow and words
     points: bool = False  # one point per method, whose x is a measurement too
     overlap: bool = False  # its bands lie on top of each other
 
@@ -106,8 +108,8 @@ def trend(study: Study) -> Chart:
         TASKS_LEARNED,
         "average accuracy A_t (%)",
         over_seeds(study, np.array(numbers, dtype=float), averages, 100),
-        "A_t is the mean accuracy over tasks 1 to t after learning task t. Higher is better."
-        f" {band_note(study)}",
+        f"A_t is the mean accuracy over tasks 1 to t after learning task t. {band_note(study)}",
+        better=HIGHER,
     )
 
 
@@ -125,8 +127,9 @@ def learning_speed(study: Study) -> Chart:
         "learning curve area LCA_b",
         over_seeds(study, np.arange(BETA + 1.0), areas),
         "LCA_b is the area under the mean accuracy on a task after its first b mini-batches of"
-        f" ten. Higher is faster. {band_note(study)}",
+        f" ten. {band_note(study)}",
         digits=3,
+        better=HIGHER,
     )
 
 
@@ -151,8 +154,9 @@ def forgetting_chart(study: Study) -> Chart | None:
         "accuracy lost (percentage points)",
         over_seeds(study, x, lambda run: accuracy_loss(run.accuracy), 100),
         "A task's best accuracy before the last task was learned, minus its final accuracy; the"
-        " mean over tasks is F_T. Lower is better; below zero, later tasks improved it."
+        " mean over tasks is F_T. Below zero, later tasks improved it."
         f" {band_note(study)}",
+        better=LOWER,
     )
 
 
@@ -178,8 +182,9 @@ def drift_chart(study: Study) -> Chart | None:
         over_seeds(study, x, lambda run: mean_drift(run.drift)),
         "1 - cosine between the features of an example now and right after its task was learned,"
         " on a fixed sample, mean over the earlier tasks. MDMT-R is designed to reduce this domain"
-        f" shift. Lower is better. {band_note(study)}",
+        f" shift. {band_note(study)}",
         digits=3,
+        better=LOWER,
     )
 
 
@@ -216,8 +221,9 @@ def _cost(
         x_label,
         "average accuracy A_T (%)",
         series,
-        f"{meaning}. Up and to the left is better. {band_note(study, 'Bars')}",
+        f"{meaning}. {band_note(study, 'Bars')}",
         section="cost",
+        better="↖ up and to the left is better",
         log_x=min(costs) > 0 and max(costs) > 10 * min(costs),
         points=True,
     )

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 
 from mdmt.report.charts import Chart, Series
-from mdmt.report.figures import Clouds, Matrices, group_names
+from mdmt.report.figures import Clouds, Matrices, TaskAccuracies, group_names
 from mdmt.report.study import Array
 from mdmt.report.style import GRID, INK, TASK_COLOURS, TASK_MARKERS, Style
 from mdmt.runs.picture import DPI, Picture
@@ -165,6 +165,21 @@ def matrices(title: str, unit: str, methods: Matrices) -> Figure:
             ticks = np.arange(0, len(matrix.names), step) + 0.5
             axes.set_yticks(ticks, [plain(name) for name in matrix.names[::step]], fontsize=7)
         figure.colorbar(image, ax=panels, label=unit, shrink=0.8)
+    return figure
+
+
+def task_bars(methods: dict[str, TaskAccuracies], styles: dict[str, Style]) -> Figure:
+    """The accuracy on each task, right after it was learned (pale) and at the end (dark)."""
+    title = "Accuracy (%) on each task: pale after learning it, dark at the end"
+    with mpl.rc_context(RC):
+        figure, panels = _panels(title, list(methods), 0.3)
+        for axes, (label, bars) in zip(panels, methods.items(), strict=True):
+            for opacity, values in ((0.3, bars.after), (1.0, bars.end)):
+                colour = styles[label].colour
+                axes.bar(range(len(values)), values, 0.8, color=colour, alpha=opacity)
+            ends = [0, len(bars.tasks) - 1]
+            axes.set_xticks(ends, [str(bars.tasks[k]) for k in ends])
+            axes.set_ylim(0, 100)
     return figure
 
 

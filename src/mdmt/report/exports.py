@@ -51,7 +51,7 @@ def figure_names(figures: Figures) -> list[str]:
     clouds = [name for name, methods in figures.clouds.items() if methods]
     centres = ["fig3b"] if figures.centres else []
     drifts = ["drifts"] if figures.drifts else []
-    return [*figures.charts, *clouds, *centres, *drifts, "matrices"]
+    return [*figures.charts, *clouds, *centres, *drifts, "tasks", "matrices"]
 
 
 def write_figure(figures: Figures, name: str, look: dict[str, Style], folder: Path) -> list[Path]:
@@ -68,6 +68,8 @@ def _figure(figures: Figures, name: str, look: dict[str, Style]) -> Figure:
         return drawing.draw_chart(figures.charts[name], look)
     if name in figures.clouds:
         return drawing.scatters(CLOUD_FILE_TITLES[name], figures.clouds[name])
+    if name == "tasks":
+        return drawing.task_bars(figures.by_task, look)
     if name == "fig3b":
         shared = figures.study.heads == "shared"
         centres = "class means, one shared head" if shared else "class weights"

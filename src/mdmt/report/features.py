@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mdmt.report.charts import TASKS_LEARNED, Chart, Series
+from mdmt.report.charts import LOWER, TASKS_LEARNED, Chart, Series
 from mdmt.report.study import Array, Entry, Run, Study
 from mdmt.runs.snapshots import HEAD, HEAD_OF_CLASS, Snapshots, first_head_name, labels_name
 
@@ -70,6 +70,7 @@ def angles(study: Study) -> Chart | None:
         " sample; point at a name to highlight its band.",
         section="angles",
         overlap=True,
+        better=LOWER,
     )
 
 

@@ -13,6 +13,7 @@ from mdmt.report import features
 from mdmt.report.charts import CHARTS, Chart
 from mdmt.report.study import Array, Run, Study
 
+MAX_SHOWN_TASKS = 40  # longer streams are sampled
 Clouds = dict[str, dict[str, Array]]  # method -> group -> points
 
 
@@ -30,6 +31,15 @@ Matrices = dict[str, MeanMatrix]  # by method
 
 
 @dataclass(frozen=True)
+class TaskAccuracies:
+    """The accuracy (%) of one method on each task, mean over seeds; NaN if not evaluated."""
+
+    tasks: list[int]  # counted from 1; a sample of many
+    after: Array  # right after the task was learned
+    end: Array  # after the last task
+
+
+@dataclass(frozen=True)
 class Figures:
     """A study with its figures."""
 
@@ -42,6 +52,16 @@ class Figures:
     def accuracies(self) -> Matrices:
         """Accuracy (%) on each task (columns) after each task (rows)."""
         return self._task_matrices(lambda run: 100 * run.accuracy)
+
+    @cached_property
+    def by_task(self) -> dict[str, TaskAccuracies]:
+        """What each method knew of each task, right after learning it and at the end."""
+        sample = task_sample(self.study.tasks)
+        numbers = [number + 1 for number in sample]
+        return {
+            label: TaskAccuracies(numbers, one.mean.diagonal()[sample], one.mean[-1, sample])
+            for label, one in self.accuracies.items()
+        }
 
     @cached_property
     def drifts(self) -> Matrices:
@@ -73,6 +93,11 @@ class Figures:
         return matrices
 
 
+def task_sample(tasks: int) -> list[int]:
+    """The tasks that a figure shows, counted from 0: evenly spaced from first to last."""
+    return sorted({round(k) for k in np.linspace(0, tasks - 1, min(tasks, MAX_SHOWN_TASKS))})
+
+
 def figures_of(studies: list[Study], cache: Path | None, *, compute: bool = True) -> list[Figures]:
     """The figures of each study; without `compute`, only the t-SNE results in the cache."""
     return [
@@ -82,14 +107,21 @@ def figures_of(studies: list[Study], cache: Path | None, *, compute: bool = True
 
 
 def charts_of(study: Study) -> dict[str, Chart]:
-    """The charts of a study by name, without charts and series that have no numbers."""
+    """The charts of a study by name, without charts and series that have no numbers.
+
+    A setting that failed is named below a chart and not drawn, because it would spoil the scale.
+    """
+    failed = [entry.label for entry in study.failed]
+    reason = f" Not drawn, because it ends at chance: {', '.join(failed)}." if failed else ""
     charts = {}
     for chart in (make(study) for make in (*CHARTS, features.angles)):
         if chart is None:
             continue
-        series = [one for one in chart.series if np.isfinite(one.y).any()]
+        finite = [one for one in chart.series if np.isfinite(one.y).any()]
+        series = [one for one in finite if one.label not in failed]
         if series:
-            charts[chart.name] = replace(chart, series=series)
+            note = chart.note if len(series) == len(finite) else chart.note + reason
+            charts[chart.name] = replace(chart, series=series, note=note)
     return charts
 
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from mdmt.metrics import A_T
-from mdmt.report.figures import Figures, Matrices, MeanMatrix
+from mdmt.report.figures import Figures, Matrices, MeanMatrix, task_sample
 from mdmt.report.study import Study
 from mdmt.report.text import format_difference
 from mdmt.runs.differences import PairedDifferences
 from mdmt.runs.rows import Spread
 from mdmt.words import count
 
-MAX_SHOWN_TASKS = 40  # of a map; longer streams are sampled
 MAX_NUMBERED_TASKS = 10  # a larger map has no numbers in its cells
 MAX_NUMBERED_CLASSES = 12
 
@@ -47,11 +46,6 @@ class Heatmap:
     note: str = ""
 
 
-def task_sample(tasks: int) -> list[int]:
-    """The tasks that a map shows, counted from 0: evenly spaced from first to last."""
-    return sorted({round(k) for k in np.linspace(0, tasks - 1, min(tasks, MAX_SHOWN_TASKS))})
-
-
 def accuracy_maps(figures: Figures) -> list[Heatmap]:
     """The accuracy matrices, as in the paper's appendix."""
     sentence = "accuracy on task {column} after task {row} (%)"
@@ -60,7 +54,9 @@ def accuracy_maps(figures: Figures) -> list[Heatmap]:
 
 def drift_maps(figures: Figures) -> list[Heatmap]:
     """How far each task's features have moved after each task; one scale for all methods."""
-    largest = max((float(np.nanmax(one.mean)) for one in figures.drifts.values()), default=0.0)
+    failed = [entry.label for entry in figures.study.failed]
+    drifts = [one.mean for label, one in figures.drifts.items() if label not in failed]
+    largest = max((float(np.nanmax(mean)) for mean in drifts), default=0.0)
     sentence = "drift of task {column} after task {row}"
     # Without any movement the scale ends at 1, since a share of 0 is not defined.
     return _task_maps(figures.drifts, lambda value: f"{value:.3f}", largest or 1.0, sentence)
@@ -137,7 +133,12 @@ def pairs(study: Study) -> Heatmap:
         [None if row is other else paired.between(row, other) for other in study.rows]
         for row in study.rows
     ]
-    means = [abs(gap["mean"]) for gap in itertools.chain(*gaps) if gap is not None]
+    failed = [study.rows.index(entry.row) for entry in study.failed]
+    means = [
+        abs(gap["mean"])
+        for (i, line), j in itertools.product(enumerate(gaps), range(len(gaps)))
+        if (gap := line[j]) is not None and i not in failed and j not in failed
+    ]
     largest = max(means, default=0.0) or 1.0
     labels = [row.label for row in study.rows]
     rows: list[MapRow] = [
@@ -151,4 +152,5 @@ def _gap_cell(gap: Spread | None, largest: float) -> MapCell | None:
     if gap is None:
         return None
     exact = f"{format_difference(A_T, gap)}, {count('seed', len(gap['runs']))}"
-    return MapCell(f"{100 * gap['mean']:+.1f}", round(100 * gap["mean"] / largest), exact)
+    shade = max(-100, min(100, round(100 * gap["mean"] / largest)))
+    return MapCell(f"{100 * gap['mean']:+.1f}", shade, exact)

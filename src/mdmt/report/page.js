@@ -60,6 +60,17 @@ for (const map of document.querySelectorAll("table.heat")) {
   });
 }
 addEventListener("scroll", () => at && placeTip(), { passive: true, capture: true });
+// A part that is wider than the screen says so, and fades at the side where it goes on.
+function hint(part) {
+  const hidden = part.scrollWidth - part.clientWidth;
+  if (hidden <= 1) part.removeAttribute("data-hint");
+  else part.dataset.hint = part.scrollLeft < hidden - 1 ? "more" : "end";
+}
+const resized = new ResizeObserver((entries) => entries.forEach((entry) => hint(entry.target)));
+for (const part of document.querySelectorAll(".scroll")) {
+  resized.observe(part);
+  part.addEventListener("scroll", () => hint(part), { passive: true });
+}
 // Pointing at a name in a legend dims the other series.
 for (const button of document.querySelectorAll(".legend button")) {
   const chart = button.closest("figure");

@@ -12,8 +12,7 @@ import numpy as np
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
-import mdmt.metrics as metrics
-from mdmt.metrics import A_T, average_accuracy
+from mdmt.metrics import A_T, Metric, average_accuracy
 from mdmt.report import heatmaps, sections, svg
 from mdmt.report.charts import Chart, trend
 from mdmt.report.figures import Clouds, Figures, group_names
@@ -40,6 +39,7 @@ class ChartView:
     title: str
     summary: str
     note: str
+    better: str
     svg: Markup
     labels: list[str]
     long: bool  # whether the legend stands beside it
@@ -69,9 +69,11 @@ class StudyView:
     method_of: dict[str, str]  # by label
     swatches: dict[str, Markup]  # by label
     table: Table
+    metrics: list[Metric]
     differences: Table | None
     pairs: Heatmap
     charts: list[ChartView]
+    bars: list[tuple[str, Markup]]  # by label
     clouds: dict[str, CloudView]
     matrices: list[Heatmap]
     drifts: list[Heatmap]
@@ -121,7 +123,9 @@ def render(
         css=Markup(_read("page.css")),
         script=Markup(script),
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        metrics=metrics.METRICS,
+        versions=sections.versions(
+            itertools.chain.from_iterable(figures.study.runs for figures in studies)
+        ),
     )
 
 
@@ -151,9 +155,11 @@ def _study_view(figures: Figures, look: dict[str, Style]) -> StudyView:
         method_of={entry.label: entry.method for entry in study.entries},
         swatches=_swatches(study, look),
         table=sections.main_table(study),
+        metrics=sections.shown_metrics(study.rows),
         differences=sections.difference_table(study),
         pairs=heatmaps.pairs(study),
         charts=[_chart_view(chart, prefix, look) for chart in figures.charts.values()],
+        bars=_task_bars(figures, prefix, look),
         clouds={name: _cloud_view(name, clouds, prefix) for name, clouds in figures.clouds.items()},
         matrices=heatmaps.accuracy_maps(figures),
         drifts=heatmaps.drift_maps(figures),
@@ -168,6 +174,16 @@ def _swatches(study: Study, look: dict[str, Style]) -> dict[str, Markup]:
     return {entry.label: Markup(svg.swatch(look[entry.label])) for entry in study.entries}
 
 
+def _task_bars(figures: Figures, prefix: str, look: dict[str, Style]) -> list[tuple[str, Markup]]:
+    panels = []
+    for number, (label, bars) in enumerate(figures.by_task.items()):
+        colour = CSS_VARIABLES[look[label].colour]
+        title = f"Accuracy on each task, {label}"
+        drawing = svg.task_bars(bars, colour, f"{prefix}-bars-{number}", title)
+        panels.append((label, Markup(drawing)))
+    return panels
+
+
 def _chart_view(chart: Chart, prefix: str, look: dict[str, Style]) -> ChartView:
     name = f"{prefix}-{chart.name}"
     labels = [series.label for series in chart.series]
@@ -178,6 +194,7 @@ def _chart_view(chart: Chart, prefix: str, look: dict[str, Style]) -> ChartView:
         title=chart.title,
         summary=chart.summary(),
         note=chart.note,
+        better=chart.better,
         svg=Markup(svg.chart_svg(chart, look, name)),
         labels=labels,
         long=len(labels) > MOST_METHODS or max(map(len, labels)) > LONGEST_LABEL,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 import mdmt.metrics as metrics
-from mdmt.metrics import Metric
+from mdmt.metrics import A_FREE, A_T, Metric
 from mdmt.report.charts import Chart, Series, measured
 from mdmt.report.features import first_run
-from mdmt.report.heatmaps import task_sample
-from mdmt.report.study import Entry, Study
+from mdmt.report.figures import task_sample
+from mdmt.report.study import Entry, Run, Study
 from mdmt.report.tables import footnotes, published_metrics, published_text
 from mdmt.report.text import format_difference, format_metric
 from mdmt.runs.config import RunConfig
@@ -33,6 +33,7 @@ class TableCell:
     text: str
     value: str
     best: bool = False
+    below: str = ""  # a second line, in small letters
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,6 @@ def setup(study: Study) -> dict[str, str]:
         "epochs": _over_rows(study, lambda entry: str(entry.runs[0].config.epochs)),
         "batch": _over_rows(study, lambda entry: str(entry.runs[0].config.batch)),
         "seeds": _over_rows(study, lambda entry: _seeds(entry.row.seeds)),
-        "versions": _versions(study),
     }
 
 
@@ -131,12 +131,13 @@ def _range(numbers: list[object]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _versions(study: Study) -> str:
-    versions = [run.record.versions for run in study.runs]
-    texts = {
-        ", ".join(f"{name} {version}" for name, version in parts.items()) for parts in versions
-    }
-    return "; ".join(sorted(texts)) or "-"
+def versions(runs: Iterable[Run]) -> str:
+    """Every version that the runs were made with, each named once."""
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        for name, version in run.record.versions.items():
+            found.setdefault(name, set()).add(version)
+    return "; ".join(f"{name} {', '.join(sorted(each))}" for name, each in found.items())
 
 
 def snapshot_numbers(study: Study) -> list[int]:
@@ -155,39 +156,51 @@ def sample_note(study: Study) -> str:
 
 def main_table(study: Study) -> Table:
     """Table 1 of these runs."""
-    published = published_metrics(study.rows)
-    leaders = {metric: ranking(study.rows, metric).leaders for metric in metrics.METRICS}
-    columns = ["method"]
-    for metric in metrics.METRICS:
-        columns += [metric.heading, *(["published", "difference"] if metric in published else [])]
+    shown = shown_metrics(study.rows)
+    leaders = {metric: ranking(study.rows, metric).leaders for metric in shown}
     rows = []
     for row in study.rows:
         cells = []
-        for metric in metrics.METRICS:
+        for metric in shown:
             ours = row.metrics[metric.name]
-            is_best = row in leaders[metric]
-            cells.append(_cell(format_metric(metric, ours), _mean(ours), best=is_best))
-            if metric in published:
-                cells += _published_cells(metric, row)
-        cells.append(_cell(f"{row.seconds['mean']:.1f}", row.seconds["mean"]))
+            cell = _cell(format_metric(metric, ours), _mean(ours), row in leaders[metric])
+            cells.append(replace(cell, below=_beside(metric, row)))
+        seconds = row.seconds["mean"]
+        cells.append(_cell(f"{seconds:.1f}" if seconds < 100 else f"{seconds:,.0f}", seconds))
         cells.append(_cell(bytes_text(row.memory_bytes), row.memory_bytes))
         cells.append(_cell(str(len(row.seeds)), len(row.seeds)))
         rows.append(TableRow(row.label, cells))
-    columns += ["seconds", "memory", "seeds"]
-    return Table(columns, rows, bool(published), footnotes(study.rows))
+    columns = ["method", *map(heading, shown), "seconds ↓", "memory ↓", "seeds"]
+    return Table(columns, rows, bool(published_metrics(study.rows)), footnotes(study.rows))
 
 
-def _published_cells(metric: Metric, row: Row) -> list[TableCell]:
-    """The published value, and our value minus it."""
+def heading(metric: Metric) -> str:
+    """A metric's heading with the direction that is better.
+
+    >>> heading(A_T)
+    'A_T (%) ↑'
+    """
+    return f"{metric.heading} {metric.arrow}"
+
+
+def shown_metrics(rows: Sequence[Row]) -> list[Metric]:
+    """The metrics that any row has, without A_free if it is A_T in all of them."""
+    known = [metric for metric in metrics.METRICS if any(row.metrics[metric.name] for row in rows)]
+    if all(row.metrics[A_FREE.name] == row.metrics[A_T.name] for row in rows):
+        known = [metric for metric in known if metric is not A_FREE]
+    return known
+
+
+def _beside(metric: Metric, row: Row) -> str:
+    """The published value and, in brackets, our value minus it; empty without one."""
     ours = row.metrics[metric.name]
     theirs: Spread | None = (row.published or {}).get(metric.name)
-    gap: Spread | None = None
-    if ours and theirs:
-        gap = {"mean": ours["mean"] - theirs["mean"], "std": None}
-    return [
-        _cell(published_text(metric, row), _mean(theirs)),
-        _cell(format_metric(metric, gap, signed=True), _mean(gap)),
-    ]
+    if theirs is None:
+        return ""
+    text = published_text(metric, row)
+    if ours is None:
+        return text
+    return f"{text} ({metric.text(ours['mean'] - theirs['mean'], signed=True)})"
 
 
 def _mean(cell: Spread | None) -> float | None:
@@ -201,18 +214,20 @@ def _cell(text: str, value: float | None, best: bool = False) -> TableCell:
 def difference_table(study: Study) -> Table | None:
     """Each method minus the reference method; None if there is only one method."""
     against = reference(study.rows).label
+    shown = shown_metrics(study.rows)
     rows = []
     for row in with_differences(study.rows, against):
         gaps = row.differences
         if gaps is None:
             continue
         cells = []
-        for metric in metrics.METRICS:
+        for metric in shown:
             gap = gaps.metrics[metric.name]
-            cells.append(_cell(format_difference(metric, gap), _mean(gap)))
+            mean, _, interval = format_difference(metric, gap).partition(" ")
+            cells.append(replace(_cell(mean, _mean(gap)), below=interval))
         cells.append(_cell(str(len(gaps.seeds)), len(gaps.seeds)))
         rows.append(TableRow(row.label, cells))
-    columns = ["method", *(metric.heading for metric in metrics.METRICS), "seeds"]
+    columns = ["method", *map(heading, shown), "seeds"]
     return Table(columns, rows, against=against) if rows else None
 
 
@@ -222,10 +237,11 @@ def methods(study: Study) -> list[MethodDetails]:
     for entry in study.entries:
         cells = entry.row.metrics
         values = [
-            (metric.heading, format_metric(metric, cells[metric.name]), metric.formula)
-            for metric in metrics.METRICS
+            (heading(metric), format_metric(metric, cells[metric.name]), metric.formula)
+            for metric in shown_metrics(study.rows)
         ]
-        settings = _settings(entry.runs[0].config)
+        commits = sorted({run.record.versions.get("commit", "unknown") for run in entry.runs})
+        settings = f"{_settings(entry.runs[0].config)}, commit {' and '.join(commits)}"
         details.append(MethodDetails(entry.label, settings, values, entry.row.runs))
     return details
 

@@ -19,7 +19,7 @@ from mdmt.runs.config import RunConfig
 from mdmt.runs.folder import CONFIG, RunFolder, RunState
 from mdmt.runs.paper import NEWER, PAPER_METHODS
 from mdmt.runs.record import RunRecord
-from mdmt.runs.rows import Row, row_of
+from mdmt.runs.rows import Row, is_near, row_of
 from mdmt.runs.snapshots import Snapshots
 from mdmt.words import count, printable
 
@@ -90,6 +90,16 @@ class Entry:
     def method(self) -> str:
         return self.runs[0].config.method
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ends at chance, on the task that it has just learned too.
+
+        A method that learns its last task and has forgotten the others has not failed.
+        """
+        row = self.row
+        last = float(np.mean([run.accuracy[-1, -1] for run in self.runs]))
+        return row.is_near_chance and is_near(last, row.chance)
+
     @cached_property
     def row(self) -> Row:
         row = row_of(
@@ -131,6 +141,12 @@ class Study:
     @property
     def rows(self) -> list[Row]:
         return [entry.row for entry in self.entries]
+
+    @property
+    def failed(self) -> list[Entry]:
+        """Entries that would spoil the scale of a chart; none if all of them failed."""
+        failed = [entry for entry in self.entries if entry.has_failed]
+        return failed if len(failed) < len(self.entries) else []
 
 
 def read_studies(folders: Iterable[RunFolder]) -> tuple[list[Study], list[UnusableRun]]:

@@ -87,7 +87,8 @@ LOOKS: dict[str, tuple[LineStyle, str]] = {
     "er-ace": ("-", "d"),
 }
 METHOD_STYLES = {name: Style(METHOD_COLOURS[name], *look) for name, look in LOOKS.items()}
-VARIANT_LOOKS: list[tuple[LineStyle, str]] = list(itertools.product(LINE_STYLES[::-1], "8H"))
+MARKER_OF = {name: marker for name, (_, marker) in LOOKS.items()}
+VARIANT_LOOKS: list[tuple[LineStyle, str]] = list(itertools.product(LINE_STYLES[::-1], "s^Dv*"))
 
 
 def styles(studies: list[Study]) -> dict[str, Style]:
@@ -107,6 +108,7 @@ def styles(studies: list[Study]) -> dict[str, Style]:
     uses: Counter[str] = Counter()
     for label, method in others.items():
         colour = colours[method]
-        own[label] = Style(colour, *VARIANT_LOOKS[uses[colour] % len(VARIANT_LOOKS)])
+        looks = [look for look in VARIANT_LOOKS if look[1] != MARKER_OF.get(method)]
+        own[label] = Style(colour, *looks[uses[colour] % len(looks)])
         uses[colour] += 1
     return own

@@ -14,6 +14,7 @@ import numpy as np
 
 from mdmt.report.axes import MOST_TICKS, Axis, padded_range
 from mdmt.report.charts import Chart, Series
+from mdmt.report.figures import TaskAccuracies
 from mdmt.report.study import Array
 from mdmt.report.style import CSS_VARIABLES, TASK_COLOURS, TASK_MARKERS, LineStyle, Style
 
@@ -21,6 +22,7 @@ WIDTH, HEIGHT = 374, 245  # of a chart; its text is 10 high
 TOP, RIGHT, BOTTOM = 5, 371, 208  # edges of the plot area
 LEFT = 50  # the left edge, further right if the numbers beside it are long
 PANEL_WIDTH, PANEL_HEIGHT = 187, 173  # of a cloud of points
+BARS_LEFT, BARS_BOTTOM = 26, 106  # edges of the bars of each task
 SWATCH_WIDTH, SWATCH_HEIGHT = 30, 14
 DIGIT = 6.2  # width of a digit, on a narrow screen too
 GAP = 6  # between an axis and its tick labels
@@ -221,6 +223,45 @@ def cloud(groups: dict[str, Array], names: list[str], name: str, title: str, abo
             _marked(number, *places, f"task-{number % len(TASK_COLOURS)}", 'class="cloud"')
         )
     return _picture(PANEL_WIDTH, PANEL_HEIGHT, name, title, about, parts)
+
+
+def task_bars(bars: TaskAccuracies, colour: str, name: str, title: str) -> str:
+    """Two bars for each task: pale right after it was learned, in front of it dark at the end.
+
+    All panels have one scale, from 0 to 100 %.
+    """
+    y = Axis(0, 100, BARS_BOTTOM, 6)
+    levels = [0.0, 50.0, 100.0]
+    places = y.positions(np.array(levels))
+    slot = (PANEL_WIDTH - BARS_LEFT) / len(bars.tasks)
+    across = "".join(f"M{BARS_LEFT} {_number(place)}H{PANEL_WIDTH}" for place in places)
+    parts = [f'<path class="grid" d="{across}"/>', '<g text-anchor="end">']
+    parts += [*_texts([BARS_LEFT - 4.0] * 3, places + 3.5, y.labels(levels)), "</g>"]
+    for opacity, values in ((0.3, bars.after), (1, bars.end)):
+        tops = y.positions(np.nan_to_num(values))
+        shapes = "".join(
+            f"M{_number(BARS_LEFT + k * slot + 0.1 * slot)} {BARS_BOTTOM}"
+            f"V{_number(top)}h{_number(0.8 * slot)}V{BARS_BOTTOM}z"
+            for k, top in enumerate(tops)
+        )
+        parts.append(f'<path style="fill:{colour};fill-opacity:{opacity}" d="{shapes}"/>')
+    ends = sorted({0, len(bars.tasks) - 1})
+    middles = [BARS_LEFT + (k + 0.5) * slot for k in ends]
+    names = [str(bars.tasks[k]) for k in ends]
+    parts += [
+        '<g text-anchor="middle">',
+        *_texts(middles, [BARS_BOTTOM + 12.0] * len(ends), names),
+        "</g>",
+    ]
+    about = "; ".join(
+        f"task {task}: {_percent(after)} after learning, {_percent(end)} at the end"
+        for task, after, end in zip(bars.tasks, bars.after, bars.end, strict=True)
+    )
+    return _picture(PANEL_WIDTH, BARS_BOTTOM + 16, name, title, about, parts)
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1f} %" if np.isfinite(value) else "unknown"
 
 
 def _path(x: Array, y: Array) -> str:

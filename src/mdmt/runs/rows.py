@@ -96,12 +96,14 @@ class Row:
     @property
     def is_near_chance(self) -> bool:
         """Whether the accuracy is close to that of a random guess."""
-        return _is_near(self.metrics[A_T.name], self.chance)
+        cell = self.metrics[A_T.name]
+        return cell is not None and is_near(cell["mean"], self.chance)
 
     @property
     def is_near_free_chance(self) -> bool:
         """Whether the accuracy without the task is close to that of a random guess."""
-        return _is_near(self.metrics[A_FREE.name], self.free_chance)
+        cell = self.metrics[A_FREE.name]
+        return cell is not None and is_near(cell["mean"], self.free_chance)
 
     @property
     def published_stream(self) -> int | None:
@@ -169,10 +171,9 @@ def _free_chance(tasks: list[TaskInfo], heads: str) -> float | None:
     return 1 / every if every > most > 0 else None
 
 
-def _is_near(accuracy: Spread | None, chance: float | None) -> bool:
-    if accuracy is None or chance is None:
-        return False
-    return accuracy["mean"] < chance + NEAR * (1 - chance)
+def is_near(accuracy: float, chance: float | None) -> bool:
+    """Whether an accuracy is close to chance; never, if chance is unknown."""
+    return chance is not None and accuracy < chance + NEAR * (1 - chance)
 
 
 def _setup(config: RunConfig, record: RunRecord) -> tuple[str, ...]:
