@@ -253,7 +253,7 @@ def test_it_fits_the_screen_and_its_text_can_be_read(opened, width, scheme):
 def published(tmp_path_factory):
     """A page whose table has published values, A_free and long labels."""
     runs = tmp_path_factory.mktemp("published")
-    for variant in ("van", "pi", "a-gem", "mdmt-r", "mdmt-r[preset=best]"):
+    for variant in ("van", "pi", "a-gem", "mdmt-r", "er[reading=paper]"):
         for seed in (1, 2):
             folder = leave(runs, variant, seed, benchmark="split-cifar", tasks=17)
             record = json.loads((folder / "record.json").read_text())
