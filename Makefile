@@ -51,7 +51,7 @@ bench-more: $(READY)
 	$(BIN)/python bench/report.py
 	$(BIN)/mdmt compare permuted-digits --methods all --tasks 5 --seeds 3 --out runs/bench
 
-# What the records in results/ say: RESULTS.md, the tables of README and docs, docs/results.html.
+# What the records in results/ say: RESULTS.md, the tables of README and docs; docs/results.html, which git ignores.
 results: $(READY)
 	$(BIN)/python bench/results.py write
 

@@ -72,8 +72,8 @@ mean ± standard deviation (or within the last printed digit), above, or below; 
 that is a description, not a test. Seconds are the mean learning time of a run.
 `mdmt rerun results/BENCHMARK/METHOD/HASH/SEED` repeats a run and says whether it is bit-identical;
 get the data with `mdmt data fetch`, or give `--data DIR`. A_free is the accuracy if the task is not
-given; the paper has none, and where it equals A_T it is left out. The figures of these runs are in
-[docs/results.html](docs/results.html).
+given; the paper has none, and where it equals A_T it is left out. `make results` also writes
+`docs/results.html`, a page with the figures of these runs.
 """
 PUBLISHED_INTRO = """\
 `band` says where our mean lies: inside the published mean ± standard deviation, above, or below,
@@ -485,11 +485,15 @@ def read_pages() -> dict[str, str]:
     return {name: (ROOT / name).read_text() for name in PAGES}
 
 
-def report(results: Path) -> str:
-    """The page with the figures; it names runs by their path in the project."""
+def report(results: Path, *, compute: bool = True) -> str:
+    """The page with the figures; it names runs by their path in the project.
+
+    Without `compute` it has only the t-SNE figures that are in the cache.
+    """
     with chdir(results.parent):
         place = Path(results.name)
-        return render(figures_of(read_results(place), place / ".tsne"), [], where=results.name)
+        figures = figures_of(read_results(place), place / ".tsne", compute=compute)
+        return render(figures, [], where=results.name)
 
 
 def main(arguments: list[str]) -> None:
