@@ -11,6 +11,12 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 # Unicode categories: control and format characters, surrogates, line and paragraph separators.
 CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
+# What a person may copy from a message: a command with its words, something quoted, or a word.
+UNBROKEN = re.compile(
+    r"(?:pip install|mdmt [a-z]+|make [a-z]+)(?: (?:'[^']*'|[^\s;,()]+))*[;,).:]*"
+    r"|\(?'[^']*'\S*|\S+"
+)
+
 
 def count(noun: str, number: int, plural: str = "") -> str:
     """A number with its noun, singular or plural.
@@ -96,6 +102,22 @@ def fold(label: str, width: int) -> list[str]:
             lines.append("")
         lines[-1] += part
     return lines
+
+
+def wrap(text: str, width: int) -> str:
+    """Text in lines of at most `width`, broken at spaces; a command, path or quote stays whole.
+
+    >>> print(wrap("it needs the package ray: pip install ray", 26))
+    it needs the package ray:
+    pip install ray
+    """
+    lines = [""]
+    for part in re.findall(UNBROKEN, text):
+        if lines[-1] and len(lines[-1]) + 1 + len(part) > width:
+            lines.append(part)
+        else:
+            lines[-1] = f"{lines[-1]} {part}" if lines[-1] else part
+    return "\n".join(lines)
 
 
 def printable(text: str) -> str:

@@ -1,11 +1,18 @@
 """What is drawn while runs go on: on 80 columns nothing that matters is lost, and nothing jumps."""
 
+import fcntl
 import io
+import os
+import struct
+import sys
+import termios
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
 from rich.console import Console
 
+from mdmt.cli import progress
 from mdmt.cli.progress import LiveTable, RunBar
 from mdmt.experiments.workers import Event, Outcome
 from mdmt.runs.record import RunRecord
@@ -96,3 +103,34 @@ def test_many_runs_without_a_terminal_tell_a_line_a_minute(capsys):
     table.last_time -= 61
     table.event(Event(van, "task 1/2", done=0.5))
     assert capsys.readouterr().err == "0 of 4 runs, 0:30, about 3:30 left\n"
+
+
+MESSAGE = (
+    "the run in /a/folder/with/a/long/name/that/is/longer/than/a/line/of/forty was stopped;"
+    " to go on: mdmt run permuted-digits --method 'mdmt-r[lr=0.1]' --tasks 5, or begin anew"
+)
+WHOLE = (
+    "/a/folder/with/a/long/name/that/is/longer/than/a/line/of/forty",
+    "mdmt run permuted-digits --method 'mdmt-r[lr=0.1]' --tasks 5",
+)
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_message_wraps_at_words_on_a_terminal(columns, monkeypatch):
+    there, here = os.openpty()
+    fcntl.ioctl(here, termios.TIOCSWINSZ, struct.pack("HHHH", 25, columns, 0, 0))
+    with open(here, "w") as terminal, open(there, "rb", buffering=0) as screen:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        progress.tell(MESSAGE)
+        lines = screen.read(4096).decode().splitlines()
+    assert " ".join(lines) == f"mdmt: {MESSAGE}"
+    for line in lines:
+        assert len(line) <= columns or any(part in line for part in WHOLE)
+    for part in WHOLE:
+        assert sum(part in line for line in lines) == 1
+    assert len(lines) == {80: 3, 40: 5}[columns]
+
+
+def test_a_message_in_a_file_is_one_line(capsys):
+    progress.tell(MESSAGE)
+    assert capsys.readouterr().err == f"mdmt: {MESSAGE}\n"

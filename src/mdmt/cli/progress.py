@@ -7,13 +7,14 @@ rich and torch are imported only when something is drawn, so that help texts sta
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import mdmt.ranks as ranks
-from mdmt.words import clock, printable, shared_settings
+from mdmt.words import clock, printable, shared_settings, wrap
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -29,7 +30,16 @@ MINUTE = 60.0  # seconds between two lines of progress if nothing is drawn
 def tell(message: str, *, from_any_rank: bool = False) -> None:
     """Print a line for the user on stderr; of several ranks only the first one prints."""
     if from_any_rank or not ranks.is_follower():
-        _print(f"mdmt: {printable(message)}")
+        text = f"mdmt: {printable(message)}"
+        width = _columns()
+        _print(text if width is None else wrap(text, width))
+
+
+def _columns() -> int | None:
+    """The width of the terminal that stderr is; None if it is a file or a pipe."""
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(sys.stderr.fileno()).columns or None
+    return None
 
 
 def _print(text: str) -> None:
