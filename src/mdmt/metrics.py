@@ -99,6 +99,39 @@ def long_term_remembering(a: Rows) -> float | None:
     return float((drop * np.arange(t - 1, 0, -1)).sum() / (t - 1))
 
 
+def backward_transfer(a: Rows) -> float | None:
+    """BWT (Lopez-Paz and Ranzato, 2017): the mean over tasks j < T of a[T][j] - a[j][j].
+
+    What later tasks did to earlier ones: negative is forgetting. None with one task.
+
+    >>> backward_transfer([[0.75, 0.25], [0.5, 0.75]])
+    -0.25
+    """
+    a, t = _matrix(a, None)
+    if t == 1:
+        return None
+    return float(np.mean(a[t - 1, : t - 1] - np.diagonal(a)[: t - 1]))
+
+
+def forward_transfer(a: Rows, before: ArrayLike) -> float | None:
+    """FWT (Lopez-Paz and Ranzato, 2017): the mean over tasks j > 1 of a[j-1][j] - before[j].
+
+    `before` has the accuracy on each task before any learning; a record does not hold it. None with
+    one task, or if a task was not evaluated before it was learned.
+
+    >>> forward_transfer([[0.75, 0.25], [0.5, 0.75]], before=[0.1, 0.125])
+    0.125
+    """
+    a, t = _matrix(a, None)
+    untrained = np.array(before, dtype=float)
+    if untrained.shape != (t,):
+        raise Mistake(f"before must have one accuracy for each of {t} tasks")
+    if t == 1:
+        return None
+    value = float(np.mean(np.diagonal(a, 1) - untrained[1:]))
+    return None if np.isnan(value) else value
+
+
 @dataclass(frozen=True)
 class Metric:
     """A metric: its name, function, wording and format, for all tables, files and pages."""
@@ -178,6 +211,13 @@ METRICS = (
         percent=True,
         matrix="accuracy_task_free",
     ),
+)
+BWT = Metric(  # shown beside the accuracies of each task, not in the tables
+    "BWT",
+    backward_transfer,
+    "mean_{j<T} (a[T][j] - a[j][j])",
+    "what later tasks did to earlier ones",
+    better="higher",
 )
 A_T, F_T = METRICS[:2]  # methods are ranked by A_T
 A_FREE = METRICS[4]

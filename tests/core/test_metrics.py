@@ -109,6 +109,27 @@ def test_learning_curve_area_averages_over_the_tasks_that_were_long_enough():
     assert metrics.learning_curve_area([short]) is None
 
 
+@pytest.mark.parametrize("tasks", [2, 5])
+def test_transfer_by_plain_loops(tasks):
+    draw = np.random.default_rng(tasks)
+    a, before = draw.uniform(size=(tasks, tasks)), draw.uniform(size=tasks)
+    last = tasks - 1
+    backward = sum(a[last][j] - a[j][j] for j in range(last)) / last
+    forward = sum(a[j - 1][j] - before[j] for j in range(1, tasks)) / last
+    assert metrics.backward_transfer(a) == pytest.approx(backward)
+    assert metrics.forward_transfer(a, before) == pytest.approx(forward)
+
+
+def test_transfer_that_was_not_measured():
+    a = [[0.8, None], [0.6, 0.5]]
+    assert metrics.backward_transfer(a) == pytest.approx(-0.2)
+    assert metrics.forward_transfer(a, [0.1, 0.1]) is None
+    assert metrics.backward_transfer([[0.8]]) is metrics.forward_transfer([[0.8]], [0.1]) is None
+    assert metrics.BWT.of(Record([[None, None], [0.5, 0.5]])) is None  # joint
+    with pytest.raises(ValueError, match="each of 2 tasks"):
+        metrics.forward_transfer(a, [0.1])
+
+
 def test_bad_matrices_are_refused():
     with pytest.raises(ValueError, match="square"):
         metrics.average_accuracy([[0.1, 0.2]])

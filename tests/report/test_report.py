@@ -747,6 +747,7 @@ def test_bars_are_the_accuracies_after_learning_and_at_the_end(tmp_path):
     heights = [(bottom - top) / (bottom - 6) for top in (*after, *end)]
     assert heights == pytest.approx([0.8, 0.8, 0.9, 0.4, 0.6, 0.9], abs=0.005)
     assert "task 1: 80.0 % after learning, 40.0 % at the end;" in text
+    assert "BWT -0.300 ± 0.000</span>" in html(tmp_path)
 
 
 def test_every_chart_says_which_direction_is_better(out, text):
@@ -755,7 +756,11 @@ def test_every_chart_says_which_direction_is_better(out, text):
         "fig4": "↑", "forgetting": "↓", "fig7": "↑", "drift": "↓", "cost-seconds": "↖",
         "cost-bytes": "↖", "fig3a": "↓",
     }  # fmt: skip
-    assert text.count('<span class="better">') == 7
+    for chart in figures.charts_of(only(out)).values():
+        assert (
+            f'{chart.title} <span class="better">{chart.better}</span>'.replace("'", "&#39;")
+            in text
+        )
     assert sections.main_table(only(out)).columns[-3:] == ["seconds ↓", "memory ↓", "seeds"]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
-from mdmt.metrics import A_T, Metric, average_accuracy
+from mdmt.metrics import A_T, BWT, Metric, average_accuracy
 from mdmt.report import heatmaps, sections, svg
 from mdmt.report.charts import Chart, trend
 from mdmt.report.figures import Clouds, Figures, group_names
@@ -20,8 +20,9 @@ from mdmt.report.heatmaps import Heatmap
 from mdmt.report.sections import MethodDetails, Table
 from mdmt.report.study import Study, UnusableRun, running_studies
 from mdmt.report.style import CSS_VARIABLES, TASK_COLOURS, Style, styles
-from mdmt.report.text import BOLD, INTERVALS
+from mdmt.report.text import BOLD, INTERVALS, format_metric
 from mdmt.report.verdict import Verdict, verdict
+from mdmt.runs.rows import mean_std
 from mdmt.words import clock, count, printable
 
 # A legend with longer labels or more methods than this stands beside its chart, not above it.
@@ -73,7 +74,7 @@ class StudyView:
     differences: Table | None
     pairs: Heatmap
     charts: list[ChartView]
-    bars: list[tuple[str, Markup]]  # by label
+    bars: list[tuple[str, str, Markup]]  # label, backward transfer, drawing
     clouds: dict[str, CloudView]
     matrices: list[Heatmap]
     drifts: list[Heatmap]
@@ -174,13 +175,18 @@ def _swatches(study: Study, look: dict[str, Style]) -> dict[str, Markup]:
     return {entry.label: Markup(svg.swatch(look[entry.label])) for entry in study.entries}
 
 
-def _task_bars(figures: Figures, prefix: str, look: dict[str, Style]) -> list[tuple[str, Markup]]:
+def _task_bars(
+    figures: Figures, prefix: str, look: dict[str, Style]
+) -> list[tuple[str, str, Markup]]:
     panels = []
-    for number, (label, bars) in enumerate(figures.by_task.items()):
+    for number, entry in enumerate(figures.study.entries):
+        label = entry.label
+        bars = figures.by_task[label]
+        transfer = mean_std([BWT.of(run.record) for run in entry.runs])
         colour = CSS_VARIABLES[look[label].colour]
         title = f"Accuracy on each task, {label}"
         drawing = svg.task_bars(bars, colour, f"{prefix}-bars-{number}", title)
-        panels.append((label, Markup(drawing)))
+        panels.append((label, format_metric(BWT, transfer, signed=True), Markup(drawing)))
     return panels
 
 
