@@ -852,14 +852,14 @@ def test_runs_without_snapshots_say_so(tmp_path):
 
 
 def test_long_streams_show_some_tasks():
-    shown = heatmaps.task_sample(1000)
-    assert len(shown) == heatmaps.MAX_SHOWN_TASKS
+    shown = figures.task_sample(1000)
+    assert len(shown) == figures.MAX_SHOWN_TASKS
     assert (shown[0], shown[-1]) == (0, 999)
-    assert heatmaps.task_sample(17) == list(range(17))
+    assert figures.task_sample(17) == list(range(17))
 
 
 def test_a_page_says_when_it_shows_some_of_the_tasks(tmp_path, text):
-    leave(tmp_path, "van", tasks=heatmaps.MAX_SHOWN_TASKS + 1)
+    leave(tmp_path, "van", tasks=figures.MAX_SHOWN_TASKS + 1)
     assert html(tmp_path).count(" Of the 41 tasks 40 are shown, evenly spaced.") == 2
     assert "evenly spaced" not in text
 
