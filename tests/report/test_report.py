@@ -860,7 +860,8 @@ def test_long_streams_show_some_tasks():
 
 def test_a_page_says_when_it_shows_some_of_the_tasks(tmp_path, text):
     leave(tmp_path, "van", tasks=figures.MAX_SHOWN_TASKS + 1)
-    assert html(tmp_path).count(" Of the 41 tasks 40 are shown, evenly spaced.") == 3  # bars, matrices, drift
+    # Below the bars, the matrices and the drift.
+    assert html(tmp_path).count(" Of the 41 tasks 40 are shown, evenly spaced.") == 3
     assert "evenly spaced" not in text
 
 
