@@ -376,8 +376,8 @@ def test_running_runs_are_shown_with_their_curves_so_far(tmp_path):
     first, second = (100 * np.mean(whole["accuracy"][t][: t + 1]) for t in (0, 1))
     assert van.y == pytest.approx([first, second, np.nan, np.nan], nan_ok=True)
     shown = text[text.index('<section id="running">') :]
-    assert f"<td>2 of 4</td><td>{second:.2f}</td><td>-</td>" in shown
-    assert "<td>0 of 4</td><td>-</td>" in shown
+    assert f"<td>2 of 4<td>{second:.2f}<td>-" in shown
+    assert "<td>0 of 4<td>-" in shown
     assert shown.count('<div class="plot"') == 1
 
 
@@ -1284,10 +1284,7 @@ def test_a_metric_added_later_is_shown_of_old_runs(worst, tmp_path, capsys):
     (found,), _ = read(RELEASE)
     assert "W_T (%) ↓" in sections.main_table(found).columns
     page_ = html(RELEASE)
-    assert (
-        f'<th scope="row"><span>W_T (%) ↓</span></th><td>{value}</td><td>min_j a[T][j]</td>'
-        in page_
-    )
+    assert f"<th scope=row><span>W_T (%) ↓</span><td>{value}<td>min_j a[T][j]<" in page_
     assert "accuracy on the worst task; lower is better" in page_
     assert main(["runs", "show", str(folder)]) == 0
     assert re.search(rf"W_T \(%\) +{value} +min_j", capsys.readouterr().out)

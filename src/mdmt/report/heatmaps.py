@@ -29,7 +29,8 @@ class MapCell:
     exact: str
 
 
-MapRow = tuple[str, list[MapCell | None]]  # its name and its cells; None leaves one empty
+# Its name and its cells up to the last value; None leaves one empty.
+MapRow = tuple[str, list[MapCell | None]]
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def _task_maps(
         numbers = task_sample(len(matrix.mean))
         names = [str(number + 1) for number in numbers]
         rows: list[MapRow] = [
-            (name, [_task_cell(matrix, i, j, text, largest) for j in numbers])
+            (name, _to_last_value([_task_cell(matrix, i, j, text, largest) for j in numbers]))
             for name, i in zip(names, numbers, strict=True)
         ]
         dense = len(numbers) > MAX_NUMBERED_TASKS
@@ -87,6 +88,12 @@ def _task_cell(
         return None
     spread = f" ± {text(matrix.std[i, j])}" if matrix.seeds > 1 else ""
     return MapCell(text(value), _percent(value / largest), text(value) + spread)
+
+
+def _to_last_value(cells: list[MapCell | None]) -> list[MapCell | None]:
+    while cells and cells[-1] is None:
+        cells = cells[:-1]
+    return cells
 
 
 def _percent(value: float) -> int:
@@ -105,10 +112,9 @@ def _centre_map(label: str, matrix: MeanMatrix, largest: float) -> Heatmap:
     short = [name.removeprefix("task ").replace(", class ", ".") for name in matrix.names]
     rows: list[MapRow] = []
     for i, (name, line) in enumerate(zip(short, matrix.mean, strict=True)):
-        cells: list[MapCell | None] = [None] * len(short)
-        for j, angle in enumerate(line[: i + 1]):
-            cells[j] = MapCell(f"{angle:.0f}", _percent(angle / largest), f"{angle:.1f}°")
-        rows.append((name, cells))
+        angles = line[: i + 1]
+        cells = [MapCell(f"{one:.0f}", _percent(one / largest), f"{one:.1f}°") for one in angles]
+        rows.append((name, list(cells)))
     tasks = np.array([name.split(".")[0] for name in short])
     same_task = tasks[:, None] == tasks
     pairs_of_task = same_task & ~np.eye(len(tasks), dtype=bool)

@@ -20,7 +20,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
 }
 // A cell of a heat map shows a tooltip when the pointer or the arrow keys reach it.
 const tip = document.getElementById("tip");
-const WITH_VALUE = "tbody td[style]";
+const WITH_VALUE = "tbody td[class^=h]";
 let at = null;
 function showTip(cell) {
   if (at) at.classList.remove("at");
@@ -30,7 +30,7 @@ function showTip(cell) {
   if (at.title) { at.dataset.exact = at.title; at.removeAttribute("title"); }  // or the browser shows it as well
   const map = at.closest("table");
   const names = { row: at.parentNode.cells[0].textContent, column: map.tHead.rows[0].cells[at.cellIndex].textContent };
-  tip.textContent = map.dataset.sentence.replace(/\{(row|column)\}/g, (_, name) => names[name]) + ": " + (at.dataset.exact ?? at.textContent);
+  tip.textContent = map.dataset.sentence.replace(/\{(row|column)\}/g, (_, name) => names[name]) + ": " + (at.dataset.exact ?? at.textContent.replace("±", " ± "));
   at.classList.add("at");
   placeTip();
 }
@@ -42,7 +42,7 @@ function placeTip() {
 function next(rows, from, [down, right]) {  // skips empty cells
   let [row, column] = [from.parentNode.sectionRowIndex, from.cellIndex], cell;
   do cell = rows[row += down]?.cells[column += right];
-  while (cell && !cell.matches(WITH_VALUE));
+  while (cell ? !cell.matches(WITH_VALUE) : down && rows[row]);  // a row ends with its last value
   return cell;
 }
 const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
