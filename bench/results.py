@@ -329,8 +329,10 @@ def readme_table(studies: list[Study]) -> str:
         if row is not None and row.published:
             ours, theirs, _ = beside(row, A_T)
             minutes = f"{row.seconds['mean'] / 60:.0f}"
-            lines.append([benchmark, words, ours, theirs, str(len(row.seeds)), minutes])
-    columns = ["benchmark", "method", "accuracy (%)", "published (%)", "seeds", "minutes"]
+            free = without_task(row) or ours
+            lines.append([benchmark, words, ours, theirs, free, str(len(row.seeds)), minutes])
+    columns = ["benchmark", "method", "accuracy (%)", "published (%)", "task not given (%)"]
+    columns += ["seeds", "minutes"]
     return "\n".join(table(columns, *lines)) if lines else ""
 
 
