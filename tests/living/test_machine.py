@@ -10,6 +10,8 @@ from pathlib import Path
 
 import hypothesis
 import numpy as np
+import onnxruntime
+import torch
 from hypothesis import strategies
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -42,6 +44,7 @@ class ModelFolder(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp()) / "model"
         self.model = mdmt.LivingModel(self.folder)
         self.count = 0
+        self.exported = False
         self.classes = {}  # of each version
         self.forgotten = {}  # the examples of forgotten classes, until these are learned again
         self.learned = {}  # all examples of each class
@@ -120,6 +123,26 @@ class ModelFolder(RuleBasedStateMachine):
     def prune(self, keep):
         for number in self.model.prune(keep):
             del self.classes[number]
+
+    @rule()
+    def verify(self):
+        assert self.model.verify() == {}
+
+    @rule()
+    def export_module(self):
+        module = self.model.module()
+        assert set(module.labels) == self.classes[self.model.version]
+        shares = module(torch.from_numpy(PROBE)).numpy()
+        np.testing.assert_allclose(shares, self.model.predict_proba(PROBE), atol=1e-5)
+
+    @precondition(lambda self: not self.exported)  # once a sequence: it takes a second
+    @rule()
+    def export_onnx(self):
+        file = self.model.export_onnx(self.folder.parent / "model.onnx")
+        session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        (shares,) = session.run(None, {"inputs": PROBE})
+        np.testing.assert_allclose(shares, self.model.predict_proba(PROBE), atol=1e-5)
+        self.exported = True
 
     @precondition(lambda self: len(self.classes[self.model.version]) > 1)
     @rule(data=strategies.data(), rebuild=strategies.booleans())
