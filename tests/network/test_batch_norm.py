@@ -54,7 +54,8 @@ def test_statistics_are_the_mean_over_batches_and_nothing_else_changes(make, sha
         model.embed(batch)
         hook.remove()
         expected.append(seen[0].transpose(0, 1).flatten(1).mean(1))
-    retake_statistics(model, inputs)
+    with model.training():
+        retake_statistics(model, inputs)
     assert torch.allclose(norms[0].running_mean, torch.stack(expected).mean(0), atol=1e-5)
     assert torch.equal(model.flat, weights)
     after = [b for b in model.backbone.buffers() if not b.is_floating_point()]
@@ -70,3 +71,23 @@ def test_a_short_task_ends_with_statistics_that_fit_its_weights():
         learner, _ = learner_with(Slow(), (6,), balance=balance, epochs=15)
         accuracies[balance] = learner.record.accuracy[0][0]
     assert accuracies[True] > 0.85 > accuracies[False] + 0.15
+
+
+class Frozen(Slow):
+    """A network that stays as it is, with its statistics."""
+
+    def __init__(self):
+        super().__init__()
+        self.requires_grad_(False)
+
+    def train(self, mode=True):
+        return super().train(False)
+
+
+def test_a_frozen_network_keeps_its_weights_and_statistics():
+    torch.manual_seed(3)
+    network = Frozen()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    learner_with(network, (6,), balance=True)
+    after = network.state_dict()
+    assert [name for name in before if not torch.equal(before[name], after[name])] == []

@@ -27,9 +27,13 @@ def retake_statistics(model: Model, batches: Iterable[Tensor]) -> None:
     """Set batch norm's running statistics to their mean over these batches of raw inputs.
 
     While weights move, running statistics lag behind them, by hundreds of steps in a network with
-    a small momentum. A short task ends before they have caught up.
+    a small momentum. A short task ends before they have caught up. The model is in training mode;
+    layers that a network keeps in evaluation mode even then keep their statistics.
     """
-    norms = [m for m in model.backbone.modules() if isinstance(m, (_BatchNorm, BatchNorm))]
+    kinds = (_BatchNorm, BatchNorm)
+    norms = [m for m in model.backbone.modules() if isinstance(m, kinds) and m.training]
+    if not norms:
+        return
     momenta = [norm.momentum for norm in norms]
     counts = {name: value.clone() for name, value in _counts(model)}
     means: list[Tensor] = []
