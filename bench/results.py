@@ -27,6 +27,7 @@ from mdmt.published import published
 from mdmt.report.figures import figures_of
 from mdmt.report.page import render
 from mdmt.report.study import Entry, Study, read_studies
+from mdmt.report.verdict import verdict
 from mdmt.runs.differences import with_differences
 from mdmt.runs.folder import CONFIG, RECORD, SNAPSHOTS, STEPS, find_runs
 from mdmt.runs.paper import NEWER
@@ -75,6 +76,11 @@ get the data with `mdmt data fetch`, or give `--data DIR`. A_free is the accurac
 given; the paper has none, and where it equals A_T it is left out. `make results` also writes
 `docs/results.html`, a page with the figures of these runs.
 """
+GROUPS = {  # the tables of a published benchmark
+    "As MDMT-R's paper has them": "The settings behind its Table 1.",
+    "As their own papers have them": "The settings of the papers that introduced the methods.",
+    "Other settings": "Settings of our own; the notes below say why each row is here.",
+}
 PUBLISHED_INTRO = """\
 `band` says where our mean lies: inside the published mean ± standard deviation, above, or below,
 with the number of seeds; one or two seeds are no test. A_free is the accuracy if the task is not
@@ -145,6 +151,8 @@ def beside(row: Row, metric: Metric) -> list[str]:
     ours = row.metrics[metric.name]
     theirs = (row.published or {}).get(metric.name)
     texts = [value(metric, ours), value(metric, theirs)]
+    if theirs and (paper := own_paper_of(row)):
+        texts[1] += f" ({paper})"
     if ours is None or theirs is None:
         return [*texts, ""]
     gap = ours["mean"] - theirs["mean"]
@@ -154,6 +162,12 @@ def beside(row: Row, metric: Metric) -> list[str]:
     failed = failed_seeds(row)
     number = count("seed", len(row.seeds)) + (f", {len(failed)} failed" if failed else "")
     return [*texts, f"{band} ({number})"]
+
+
+def own_paper_of(row: Row) -> str | None:
+    """The paper of the published values, if they are not those of MDMT-R's paper."""
+    paper: str | None = (row.published or {}).get("paper")
+    return paper
 
 
 def failed_seeds(row: Row) -> list[int]:
@@ -204,31 +218,56 @@ def origin(entry: Entry, key: str) -> str:
 # Tables.
 
 
-def accuracy_table(study: Study) -> list[str]:
+def group_of(row: Row) -> str:
+    """The table of a published benchmark to which a row belongs."""
+    as_table_1, as_own_paper, other = GROUPS
+    if not row.published:
+        return other
+    return as_own_paper if own_paper_of(row) else as_table_1
+
+
+def in_groups(study: Study) -> list[str]:
+    """The tables of a published benchmark, one for each group, and who leads by how much."""
+    groups = {name: [one for one in study.entries if group_of(one.row) == name] for name in GROUPS}
+    groups = {name: entries for name, entries in groups.items() if entries}
+    lines = []
+    for name, entries in groups.items():
+        rows = [entry.row for entry in entries]
+        if len(groups) > 1:
+            lines += [f"### {name}", "", GROUPS[name], ""]
+        lines += [*accuracy_table(study.heads, entries), "", *others_table(rows), ""]
+    if len(groups) > 1:
+        lines += ["### All rows", ""]
+    best = verdict(study.rows)
+    return [*lines, f"`{best.label}`{best.sentence}", ""]
+
+
+def accuracy_table(heads: str, entries: list[Entry]) -> list[str]:
     """A_T beside the published one, and the facts about the runs."""
     columns = ["method", A_T.heading, "published", "band", "difference"]
-    columns += ["seeds", "head", "protocol", "seconds", "processor", "commit"]
+    columns += ["seeds", "head", "protocol", "seconds", "memory (MB)", "processor", "commit"]
     lines = []
-    for entry in study.entries:
+    for entry in entries:
         row = entry.row
-        run = [seeds_of(row), study.heads, protocol(row), f"{row.seconds['mean']:.0f}"]
+        memory = f"{row.memory_bytes / 1e6:.1f}" if row.memory_bytes else ""
+        run = [seeds_of(row), heads, protocol(row), f"{row.seconds['mean']:.0f}", memory]
         made_by = [origin(entry, "cpu"), origin(entry, "commit")]
         lines.append([f"`{row.label}`", *beside(row, A_T), difference(row), *run, *made_by])
     return table(columns, *lines)
 
 
-def others_table(study: Study) -> list[str]:
+def others_table(rows: list[Row]) -> list[str]:
     """The other metrics beside the published ones, and A_free, of which nothing is published."""
     columns = ["method"]
     for metric in OTHERS:
         columns += [metric.heading, "published", "band"]
     lines = []
-    for row in study.rows:
+    for row in rows:
         cells = [f"`{row.label}`"]
         for metric in OTHERS:
             cells += beside(row, metric)
         lines.append(cells)
-    free = [without_task(row) for row in study.rows]
+    free = [without_task(row) for row in rows]
     if any(free):
         columns.append(A_FREE.heading)
         lines = [[*cells, text] for cells, text in zip(lines, free, strict=True)]
@@ -276,7 +315,8 @@ def about_best(study: Study, row: Row) -> str:
 
 def not_run(studies: list[Study]) -> str:
     """A line that names the benchmarks and methods of the paper's Table 1 without a full run."""
-    done = {(row.benchmark, row.method) for study in studies for row in study.rows if row.published}
+    rows = [row for study in studies for row in study.rows if row.published]
+    done = {(row.benchmark, row.method) for row in rows if not own_paper_of(row)}
     parts = []
     for benchmark in PUBLISHED:
         methods = [name for name in METHODS if published(benchmark, name)]
@@ -294,7 +334,7 @@ def part_of_page(study: Study, notes: dict[str, str]) -> list[str]:
     if ABOUT in notes:
         lines += [notes[ABOUT], ""]
     if study.benchmark in PUBLISHED:
-        lines += [*accuracy_table(study), "", *others_table(study), ""]
+        lines += in_groups(study)
     else:
         lines += ["The paper does not have this benchmark.", "", *plain_table(study), ""]
     lines += [

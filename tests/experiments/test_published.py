@@ -4,7 +4,7 @@ import pytest
 
 from mdmt import benchmarks
 from mdmt.methods import METHODS
-from mdmt.published import published, table
+from mdmt.published import own_paper, published, table
 from mdmt.published.settings import CLASSES, UNRECORDED, behind_table_1
 from mdmt.runs.paper import VARIANTS
 from mdmt.runs.rows import published_for
@@ -207,7 +207,17 @@ def test_no_published_value_stands_beside_a_reading_that_it_was_not_measured_wit
     benchmark, method
 ):
     assert published_for(config_for(benchmark, method)) == published(benchmark, method) is not None
-    assert published_for(config_for(benchmark, method, reading="paper")) is None
+    found = published_for(config_for(benchmark, method, reading="paper"))
+    assert found == own_paper(benchmark, method)
+    assert (found is None) == ((benchmark, method) != ("split-cifar", "er"))
+
+
+def test_er_by_its_own_paper_stands_beside_the_value_of_that_paper():
+    row = published_for(config_for("split-cifar", "er", reading="paper"))
+    assert row["A_T"] == {"mean": 0.685, "std": 0.0065}
+    assert row["paper"] in row["note"]
+    other = config_for("split-cifar", "er", reading="paper", settings={"memory": "5"})
+    assert published_for(other) is None
 
 
 @pytest.mark.parametrize("reading", ["code", "paper"])

@@ -1,4 +1,7 @@
-"""The paper as data: Tables 1 and 2, the cost table, the matrices of its appendix, its settings."""
+"""The paper as data: Tables 1 and 2, the cost table, the matrices of its appendix, its settings.
+
+`own_papers.json` has values that other papers published for their own methods on the same streams.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,20 @@ def published(benchmark: str, method: str) -> Content | None:
     return row
 
 
+def own_paper(benchmark: str, method: str) -> Content | None:
+    """What a method's own paper published on a benchmark, or None.
+
+    `paper` names it, `settings` are the arguments of the method with which it measured.
+
+    >>> own_paper("split-cifar", "er")["A_T"]
+    {'mean': 0.685, 'std': 0.0065}
+    """
+    row: Content | None = table("own_papers").get(benchmark, {}).get(method)
+    return row
+
+
 @cache
 def table(name: str) -> Content:
-    """The file `table1`, `table2`, `cost` or `matrices`; every caller gets the same object."""
+    """One of the files, such as `table1` or `cost`; every caller gets the same object."""
     content: Content = json.loads((files("mdmt.published") / f"{name}.json").read_text())
     return content

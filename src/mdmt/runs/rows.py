@@ -10,7 +10,7 @@ from typing import NotRequired, TypedDict
 
 import mdmt.metrics as metrics
 from mdmt.metrics import A_FREE, A_T
-from mdmt.published import published, table
+from mdmt.published import own_paper, published, table
 from mdmt.published.settings import ONE_STREAM, UNRECORDED, behind_table_1
 from mdmt.runs.config import RunConfig
 from mdmt.runs.paper import ABLATION
@@ -209,14 +209,18 @@ def reference(rows: Sequence[Row]) -> Row:
 
 
 def published_for(config: RunConfig) -> JsonObject | None:
-    """The row of Table 1 for a config that has its settings, or None.
+    """The row of Table 1 for a config that has its settings, that of the method's paper, or None.
 
     It may have a stream of its own where the published runs had only one: see `published_stream`.
+    A row of the method's own paper names it under `paper`.
     """
     row = published(config.benchmark, config.method)
     if row is None or (config.benchmark, config.method) in UNRECORDED:
         return None
-    return row if _has_published_settings(config, {}) else None
+    if _has_published_settings(config, {}):
+        return row
+    own = own_paper(config.benchmark, config.method)
+    return own if own and _has_published_settings(config, own["settings"]) else None
 
 
 def with_table_2(
