@@ -40,7 +40,8 @@ def main() -> int:
             code = run_command()
     except KeyboardInterrupt:  # a moment before or after the command
         os.write(2, LINE)
-    ignore_requests()
+    finally:  # also in a child process, which leaves by SystemExit
+        ignore_requests()
     return code
 
 

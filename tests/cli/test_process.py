@@ -6,12 +6,14 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 import mdmt
 from mdmt.cli.app import main
+from mdmt.cli.process import Commands
 from support.processes import MDMT, gone, offspring, soon, started
 
 RUN = [
@@ -126,37 +128,65 @@ def test_a_request_to_stop_leaves_a_checkpoint(number, to, straight, tmp_path):
     assert goes_on(command, tmp_path, straight)
 
 
-def test_an_interrupt_while_torch_is_loaded_is_one_line(tmp_path):
-    with started([*MDMT, *RUN, "--out", str(tmp_path)], start_new_session=True) as process:
-        assert soon(lambda: offspring(process.pid))
-        os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert err == "mdmt: interrupted; the same command goes on from the last checkpoint\n"
+@contextmanager
+def importing(name, command, folder):
+    """A command that is importing a module, which says so and never ends."""
+    (folder / f"{name}.py").write_text(
+        "import os, signal\nos.write(1, b'.')\nwhile True:\n    signal.pause()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    with started([*MDMT, *command], start_new_session=True, env=environment) as process:
+        assert process.stdout.read(1) == "."
+        yield process
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_request_to_stop_while_torch_is_loaded_is_one_line(number, tmp_path):
-    with started([*MDMT, *RUN, "--out", str(tmp_path)], start_new_session=True) as process:
-        assert soon(lambda: offspring(process.pid))
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("command", "how"),
+    [
+        (RUN, "goes on from the last checkpoint"),  # in a child process
+        (["compare", "--methods", "er"], "begins again"),
+        (["evaluate", "model"], "begins again"),
+    ],
+    ids=lambda part: part[0] if isinstance(part, list) else "",
+)
+def test_a_request_to_stop_while_torch_is_loaded_is_one_line(command, how, number, tmp_path):
+    """Sent to all processes, as a terminal does."""
+    with importing("torch", command, tmp_path) as process:
         os.killpg(process.pid, number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == "mdmt: interrupted; the same command goes on from the last checkpoint\n"
+    assert err == f"mdmt: interrupted; the same command {how}\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_request_to_stop_in_the_first_imports_is_one_line(number, tmp_path):
-    (tmp_path / "typer.py").write_text(
-        "import os, time\nos.write(1, b'.')\nwhile True:\n    time.sleep(1)\n"
-    )
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    with started([*MDMT, *RUN], env={**os.environ, "PYTHONPATH": path}) as process:
-        assert process.stdout.read(1) == "."
+    with importing("typer", RUN, tmp_path) as process:
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == "mdmt: interrupted; the same command begins again\n"
+
+
+def test_a_request_to_stop_while_the_command_line_is_read_is_one_line(monkeypatch, capsys):
+    def parse_args(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Commands, "parse_args", parse_args)
+    assert main(["list", "methods"]) == 130
+    assert capsys.readouterr().err == "mdmt: interrupted; the same command begins again\n"
+
+
+def test_a_request_to_stop_a_run_that_has_ended_changes_nothing(tmp_path):
+    (tmp_path / "late.py").write_text(
+        "import atexit, mdmt, os, signal\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM))\n"
+        "class Late(mdmt.VAN):\n    pass\n"
+    )
+    command = [*MDMT, "run", "--tasks", "1", "--subset", "20", "--method", "late:Late", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["method"] == "late:Late"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -21,6 +21,7 @@ from mdmt.system.processes import can_fork, ending, run_in_child
 
 HEAD_START = 3.0  # seconds that the other ranks wait while the first one reports a mistake
 INTERRUPTED = 130  # the exit code that shells use after Ctrl-C
+BEGINS_AGAIN = "interrupted; the same command begins again"
 
 
 def exit_code(work: Callable[[], Any]) -> int:
@@ -35,7 +36,7 @@ def exit_code(work: Callable[[], Any]) -> int:
     except typer.Exit as end:
         return end.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        tell("interrupted; the same command begins again")
+        tell(BEGINS_AGAIN)
         return INTERRUPTED
     except BrokenPipeError:
         return drop_output()
@@ -60,11 +61,17 @@ def exit_code(work: Callable[[], Any]) -> int:
 class Commands(TyperGroup):
     """The commands; what typer would end in its own way ends in ours."""
 
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **more)
+        except KeyboardInterrupt:
+            raise Stopped(BEGINS_AGAIN) from None
+
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise Stopped("interrupted; the same command begins again") from None
+            raise Stopped(BEGINS_AGAIN) from None
         except BrokenPipeError:
             raise typer.Exit(drop_output()) from None
 
