@@ -10,6 +10,7 @@ AssertionError that says what is wrong. If the method needs settings, pass a fun
 from __future__ import annotations
 
 import dataclasses
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from mdmt.backbones import mlp, reduced_resnet18
+from mdmt.errors import Mistake
 from mdmt.learner import Learner
 from mdmt.memory import Memory, Reservoir, Ring
 from mdmt.methods.base import Method
@@ -352,6 +354,8 @@ CHECKS: tuple[Callable[[Trial], None], ...] = (
 
 def check_method(make: Callable[[], Method]) -> None:
     """Run every check on both kinds of network; `make` is a method class, or makes a method."""
+    if sys.flags.optimize:
+        raise Mistake("python -O leaves out assertions, and so every check: leave -O out")
     for kind in KINDS:
         for check in CHECKS:
             try:

@@ -1,6 +1,8 @@
 """The checks of `mdmt.checks` for all methods, and methods with bugs that the checks must catch."""
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -322,6 +324,16 @@ def test_learning_at_the_end_of_a_task_in_evaluation_mode_is_caught(kind):
 def test_a_number_that_is_not_finite_names_its_step(method):
     with pytest.raises(FloatingPointError, match="step"):
         check_method(method)
+
+
+def test_without_assertions_there_are_no_checks():
+    """`python -O` leaves assertions out, and every method would pass."""
+    code = "import mdmt.checks, mdmt.methods; mdmt.checks.check_method(mdmt.methods.VAN)"
+    done = subprocess.run(
+        [sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "Mistake: python -O leaves out assertions" in done.stderr
 
 
 def test_every_method_says_what_it_is():

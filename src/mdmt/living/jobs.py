@@ -124,7 +124,8 @@ class Jobs:
         """The exit code of a command and what it printed."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         try:
-            with subprocess.Popen(command, text=True, **pipes) as self._child:  # type: ignore[call-overload]
+            # A list, so that no shell reads a name that a client chose.
+            with subprocess.Popen(command, text=True, **pipes) as self._child:  # type: ignore[call-overload]  # noqa: S603
                 out, err = self._child.communicate()
         except (OSError, ValueError) as error:  # such as a command line that is too long
             return None, "", str(error)
