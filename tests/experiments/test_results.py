@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import ablation
+import picture
 import results
 from mdmt.published import published
 from mdmt.report import features
@@ -307,6 +309,19 @@ def test_a_damaged_record_stops_it(measured):
 def test_the_files_of_the_repository_are_what_its_records_give():
     for name, text in results.make_texts(ROOT / "results", results.read_pages()).items():
         assert (ROOT / name).read_text() == text, f"{name} differs from results/: make results"
+
+
+def test_the_picture_of_the_readme_shows_these_records():
+    study = picture.read_study(ROOT / "results")
+    drawn = picture.draw(study)
+    (legend,) = drawn.legends
+    assert [len(axes.get_lines()) for axes in drawn.axes] == [len(picture.WORDS)] * 2
+    for text, entry in zip(legend.get_texts(), study.entries, strict=True):
+        assert text.get_text().endswith(f"({entry.label})")
+    with Image.open(picture.PICTURE) as image:
+        inside = image.text["Description"]
+    assert inside == picture.description(study), "python bench/picture.py"
+    assert "mdmt-r 91.3; er 90.9;" in inside
 
 
 def test_what_which_method_says_in_words_is_what_the_records_say():

@@ -56,18 +56,22 @@ def draw_chart(chart: Chart, styles: dict[str, Style]) -> Picture:
         beside = max(map(len, labels), default=0) <= LEGEND_LETTERS
         height = 4.2 if beside else 4.2 + 0.22 * len(labels)
         figure = Picture(figsize=(7.6, height), layout="constrained")
-        axes = figure.subplots()
-        for series in chart.series:
-            _draw_series(axes, chart, series, styles[series.label])
-        axes.set_xlabel(chart.x_label)
-        axes.set_ylabel(chart.y_label)
-        _set_ticks(axes, chart)
-        axes.set_title(chart.title, loc="left", fontweight="bold", fontsize=11)
+        draw_lines(figure.subplots(), chart, styles)
         handles = [_handle(styles[series.label], chart.points) for series in chart.series]
         figure.legend(
             handles, labels, loc="outside right upper" if beside else "outside lower left"
         )
     return figure
+
+
+def draw_lines(axes: Axes, chart: Chart, styles: dict[str, Style]) -> None:
+    """A chart without its legend."""
+    for series in chart.series:
+        _draw_series(axes, chart, series, styles[series.label])
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(chart.y_label)
+    _set_ticks(axes, chart)
+    axes.set_title(chart.title, loc="left", fontweight="bold", fontsize=11)
 
 
 def _set_ticks(axes: Axes, chart: Chart) -> None:
