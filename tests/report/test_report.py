@@ -194,7 +194,7 @@ def test_the_verdict_says_who_is_best_by_how_much_how_surely_and_at_what_cost():
     assert (
         sentence(er, ours)
         == "mdmt-r is best: 80.00 % after the last task (50.00 % where the task is not given),"
-        f" +2.00 points [{low:+.2f}, {high:+.2f}] above er, the next (95 % interval, paired over"
+        f" +2.00 points [{low:+.2f}, {high:+.2f}] over er, the next (95 % interval, paired over"
         " 3 seeds), for 60 s of learning and 125 kB of memory (er: 30 s of learning and"
         " no memory)."
     )
@@ -212,9 +212,9 @@ def test_fewer_than_three_seeds_are_too_few_for_a_verdict():
     )]  # fmt: skip
     told = sentence(*rows)
     assert told.startswith("er has the highest accuracy, 89.50 % after the last task, +1.00 points")
-    assert " to mega, the next (2 seeds: too few to tell which is better), for " in told
+    assert " over mega, the next (2 seeds: too few to tell which is better), for " in told
     one = sentence(row_of("er", 0.5, seeds=(1,)), row_of("van", 0.4, seeds=(1,)))
-    assert "+10.00 points to van, the next (1 seed: too few to tell which is better)" in one
+    assert "+10.00 points over van, the next (1 seed: too few to tell which is better)" in one
 
 
 def test_the_verdict_compares_equal_seeds_only():

@@ -48,14 +48,14 @@ def _claim(ranked: Ranking, level: str) -> str:
     first = "has the highest accuracy" if is_highest else "is ahead on common seeds"
     seeds = len(_gap(ranked, second)["runs"])
     if seeds < ENOUGH:
-        lead = f"{_points(ranked, second)} to {second.label}, the next"
+        lead = f"{_points(ranked, second)} over {second.label}, the next"
         return f"{first}, {level}, {lead} ({count('seed', seeds)}: too few to tell which is better)"
     rivals = ranked.leaders[1:]
     if not rivals:
         beaten = all(best.accuracy >= row.accuracy for row in ranked.left_out)
         title = "is best" if beaten else "is best of the methods that share its seeds"
         return (
-            f"{title}: {level}, {_points(ranked, second)} above {second.label}, the next"
+            f"{title}: {level}, {_points(ranked, second)} over {second.label}, the next"
             f" ({_paired(seeds)})"
         )
     names = ", ".join(row.label for row in rivals[:MOST_NAMES])
@@ -64,7 +64,7 @@ def _claim(ranked: Ranking, level: str) -> str:
     seeds = len(_gap(ranked, rivals[0])["runs"])
     return (
         f"{first}, {level}, but is not shown to be better than {names}:"
-        f" {_points(ranked, rivals[0])} to {rivals[0].label} ({_paired(seeds)})"
+        f" {_points(ranked, rivals[0])} over {rivals[0].label} ({_paired(seeds)})"
     )
 
 
