@@ -20,7 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdmt.errors import Mistake
-from mdmt.system.files import JsonObject, new_file, read_json, write_json
+from mdmt.system.files import (
+    JsonObject,
+    make_folder,
+    new_file,
+    read_json,
+    remove_file,
+    write_json,
+)
 
 JOBS = "jobs"
 JOB = "job.json"
@@ -65,7 +72,8 @@ class Jobs:
         with self._lock:
             number = max(self.numbers(), default=0) + 1
             place = self.folder / str(number)
-            place.mkdir(parents=True)
+            make_folder(place)  # a crash may have left it, without a job in it
+            remove_file(place / DATA)
             if delivery is not None:
                 content = io.BytesIO()
                 np.savez(content, x=delivery[0], y=np.array(delivery[1]))

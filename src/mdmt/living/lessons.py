@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -31,8 +32,15 @@ from mdmt.living.versions import CHANGE, Versions
 from mdmt.living.versions import MANIFEST as VERSION
 from mdmt.memory import Balanced
 from mdmt.network.first_weights import load_first_weights
-from mdmt.system.files import JsonObject, read_json, write_json
-from mdmt.system.state import MANIFEST, PART, SavedState
+from mdmt.system.files import (
+    JsonObject,
+    make_folder,
+    read_json,
+    remove_file,
+    sync_folder,
+    write_json,
+)
+from mdmt.system.state import PART, SavedState, StateFolder
 from mdmt.tasks import Task
 from mdmt.words import bytes_text, count, printable, twins
 
@@ -104,12 +112,14 @@ class Teacher:
         try:
             self._learn(learner, steps, split(self.task, held_back), progress)
         except (Mistake, OSError):
-            if not (self.folder / STATE / MANIFEST).exists():  # there is nothing to go on from
-                clear(self.versions)
+            if not self._has_checkpoint:  # there is nothing to go on from
+                with suppress(OSError):  # a disk that fails must not hide the first error
+                    clear(self.versions)
             raise
         kept = self._held_back(learner, held_back)
         lesson = self._write(learner, kept, time.monotonic() - start)
-        clear(self.versions)
+        with suppress(OSError):  # the version is complete; the next delivery clears the rest
+            clear(self.versions)
         return lesson
 
     # Before learning.
@@ -217,7 +227,7 @@ class Teacher:
         }
         if discard:
             clear(self.versions)
-        if (self.folder / NOTES).is_file():
+        if (self.folder / NOTES).is_file() and not self._is_over:
             earlier = read_json(self.folder / NOTES)
             steps = earlier.pop("steps", None)
             name = earlier.pop("name", None)
@@ -226,14 +236,25 @@ class Teacher:
                     f"delivery {name!r} was interrupted: repeat that command to learn it to its"
                     " end, or give it up with --discard (in Python discard=True)"
                 )
-            if (self.folder / STATE).exists():
+            if self._has_checkpoint:
                 learner = Learner.load(self.folder / STATE, backbone=self.network)
                 return learner, steps
+        clear(self.versions)  # a state of another delivery must not be taken for one of this
         learner = self._learner()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         steps = learner.record.steps
         write_json(self.folder / NOTES, {**notes, "name": self.delivery.name, "steps": steps})
         return learner, steps
+
+    @property
+    def _has_checkpoint(self) -> bool:
+        return bool(StateFolder(self.folder / STATE).manifests)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the delivery in the folder became a version before the folder was cleared."""
+        digest = read_json(self.folder / NOTES).get("sha256")
+        return any(one["sha256"] == digest for one in self.living.get("deliveries", ()))
 
     def _learner(self) -> Learner:
         """The learner of the current version, or a new one."""
@@ -386,8 +407,14 @@ def compare(old: Answers | None, new: Answers, held_back: HeldBack) -> list[Chan
 
 
 def clear(versions: Versions) -> None:
-    """Give up the delivery that is being learned."""
-    shutil.rmtree(versions.path / LEARNING, ignore_errors=True)
+    """Give up the delivery that is being learned; its folder may hold examples."""
+    folder = versions.path / LEARNING
+    if not folder.exists():
+        return
+    remove_file(folder / NOTES)  # first: without them the rest is not gone on from
+    sync_folder(folder)
+    shutil.rmtree(folder)
+    sync_folder(versions.path)
 
 
 def now() -> str:

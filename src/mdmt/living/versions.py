@@ -17,7 +17,15 @@ from typing import TypeVar
 from mdmt.errors import Mistake
 from mdmt.learning.gate import LARGEST
 from mdmt.living.gate import check_version
-from mdmt.system.files import JsonObject, lock, read_json, write_json
+from mdmt.system.files import (
+    JsonObject,
+    lock,
+    make_folder,
+    read_json,
+    remove_leftovers,
+    sync_folder,
+    write_json,
+)
 from mdmt.system.state import SavedState, StateFolder
 from mdmt.words import printable
 
@@ -108,11 +116,13 @@ class Versions:
         """Be the only writer of the folder inside the block; with `new` it may be made there."""
         if not new:
             _ = self.current  # a Mistake if the folder is not a model
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         try:
             with lock(self.path / LOCK):
                 if not (self.path / LOCK).exists():  # its last writer failed and removed it
                     raise BlockingIOError
+                for name in (CURRENT, CHANGE):
+                    remove_leftovers(self.path / name)
                 self._finish()
                 try:
                     yield
@@ -183,6 +193,7 @@ class Versions:
             if not (self.exists and number == self.current):
                 (self.path / manifest(number)).unlink(missing_ok=True)
         if gone:
+            sync_folder(self.path)  # a version that comes back must find its parts
             self.store.remove_unnamed([manifest(number) for number in self.numbers()])
         (self.path / CHANGE).unlink()
 

@@ -34,8 +34,11 @@ from mdmt.system.files import (
     is_locked,
     json_bytes,
     lock,
+    make_folder,
     read_json,
     remove_file,
+    remove_leftovers,
+    sync_folder,
     write_files,
     write_json,
 )
@@ -262,7 +265,7 @@ class RunFolder:
         """Create the folder if necessary and lock it; refuse if another process has locked it."""
         with ExitStack() as stack:
             try:
-                self.path.mkdir(parents=True, exist_ok=True)
+                make_folder(self.path)
                 stack.enter_context(lock(self.path / LOCK))
             except BlockingIOError:
                 remedy = "wait for it, or use another --out"
@@ -291,7 +294,7 @@ class RunFolder:
 
     def begin(self, config: RunConfig) -> None:
         """Write the configuration."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         write_json(self.path / CONFIG, config.to_json())
 
     def finish(
@@ -306,6 +309,8 @@ class RunFolder:
         if is_repetition:
             contents[CONFIG] = json_bytes(config.to_json())
         contents[RECORD] = json_bytes(record.to_json())
+        for name in contents:
+            remove_leftovers(self.path / name)
         write_files({self.path / name: data for name, data in contents.items()})
         if is_repetition:
             self._remove_events()  # those of the result before this one
@@ -337,7 +342,7 @@ class RunFolder:
         """Remove everything that a run has written; files of others stay."""
         if not self.path.is_dir():
             return
-        remove_file(self.path / RECORD)
+        self._remove_first(RECORD)
         self.checkpoint.remove()
         StateFolder(self.path / MODEL).remove()
         self._remove_events()
@@ -346,11 +351,17 @@ class RunFolder:
                 remove_file(path)
         self._remove_repetition()
 
+    def _remove_first(self, name: str) -> None:
+        """Remove a file that must not come back after a loss of power without the others."""
+        if self.has(name):
+            remove_file(self.path / name)
+            sync_folder(self.path)
+
     def _remove_repetition(self) -> None:
         repetition = RunFolder(self.path / FRESH)
         if repetition.path.is_symlink():  # no run made it
             return
-        remove_file(repetition.path / CONFIG)  # first: it makes `fresh/` the place to go on
+        repetition._remove_first(CONFIG)  # it makes `fresh/` the place to go on
         repetition.clear()
         with suppress(OSError):  # there is none, or it holds files of others
             repetition.path.rmdir()

@@ -30,14 +30,30 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_folder(path.parent)
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder, new and removed ones, are on the disk.
+
+    Until then a loss of power may bring a removed file back, or take a new one away, in any order.
+    """
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, with those above it, that a loss of power does not take away."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
 
 
 def remove_leftovers(path: Path) -> None:

@@ -26,7 +26,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mdmt.errors import Mistake
-from mdmt.system.files import JsonObject, lock, remove_file, write_file, write_json
+from mdmt.system.files import (
+    JsonObject,
+    lock,
+    make_folder,
+    remove_file,
+    sync_folder,
+    write_file,
+    write_json,
+)
 from mdmt.words import printable
 
 STATE_FORMAT = 1
@@ -110,11 +118,11 @@ class StateFolder:
         writing fails or the process is killed, the folder still holds the state it held before. If
         another process is writing, this one waits.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         with self._locked():
             kept = self._whole_manifest() if keep else None
             others = _named_by(self.path / kept) if kept else set()
-            replaced = _named_by(self.path / MANIFEST) | _named_by(self.path / PREVIOUS)
+            replaced = self._replaced()
             files = {}
             for part, data in parts:
                 files[part] = self._write_part(part, data, others)
@@ -130,7 +138,7 @@ class StateFolder:
 
     def write_as(self, name: str, parts: Iterable[tuple[str, bytes]], rest: JsonObject) -> None:
         """Save a state under a manifest of this name, beside the others; nothing is removed."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         files = {}
         for part, data in parts:
             files[part] = self._write_part(part, data, set())
@@ -139,7 +147,10 @@ class StateFolder:
         _crash_point(f"{name} written")
 
     def remove_unnamed(self, manifests: Iterable[str]) -> None:
-        """Remove the parts that none of these manifests names, and what killed writers left."""
+        """Remove the parts that none of these manifests names, and what killed writers left.
+
+        Once this returns, no loss of power brings them back.
+        """
         used: set[str] = set()
         for name in manifests:
             used |= _named_by(self.path / name)
@@ -148,6 +159,7 @@ class StateFolder:
             if path.name not in used and (leftover or _is_part(path)):
                 remove_file(path)
                 _crash_point("old removed")
+        sync_folder(self.path)
 
     def open(self, name: str = MANIFEST) -> SavedState:
         """Read a manifest; raise a Mistake that names it if it is missing or damaged."""
@@ -213,9 +225,10 @@ class StateFolder:
         if self.path.is_symlink() or not self.path.is_dir():
             return
         with self._locked():
-            named = _named_by(self.path / MANIFEST) | _named_by(self.path / PREVIOUS)
+            named = self._replaced()
             remove_file(self.path / MANIFEST)
             remove_file(self.path / PREVIOUS)
+            sync_folder(self.path)  # a manifest that comes back must find its parts
             self._remove_unused(named, set())
         with suppress(OSError):  # not empty
             self.path.rmdir()
@@ -248,6 +261,14 @@ class StateFolder:
                 self._body(name)
                 return name
         return None
+
+    def _replaced(self) -> set[str]:
+        """The files of the folder's states; of one that cannot be read, parts are found later."""
+        named: set[str] = set()
+        for name in (MANIFEST, PREVIOUS):
+            with suppress(OSError):
+                named |= _named_by(self.path / name)
+        return named
 
     def _write_part(self, part: str, data: bytes, others: set[str]) -> dict[str, str]:
         """Write a part, unless it is there, to a file that is not one of `others`."""
@@ -303,10 +324,13 @@ def _holds(path: Path, data: bytes) -> bool:
 
 
 def _named_by(manifest: Path) -> set[str]:
-    """The files that a manifest names; none if it is missing or unreadable."""
+    """The files that a manifest names; none if it is missing or damaged.
+
+    One that cannot be read now may be whole: that is an error, or its files would be removed.
+    """
     try:
         files = _files_of(json.loads(manifest.read_bytes()))
-    except (OSError, ValueError, RecursionError):
+    except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
         return set()
     return {entry["file"] for entry in (files or {}).values()}
 
