@@ -23,6 +23,18 @@ class Unreachable(Mistake):
 EXPECTED = (Mistake, FloatingPointError, OSError)
 
 
+OUT_OF_MEMORY = "out of memory; use a smaller memory or network"
+# How torch, and the system when it loads torch, say that there is no memory left.
+NO_MEMORY = ("can't allocate memory", "Cannot allocate memory", "failed to map segment")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that no memory is left; torch raises a plain RuntimeError for it."""
+    if isinstance(error, (RuntimeError, ImportError)):
+        return any(words in str(error) for words in NO_MEMORY)
+    return isinstance(error, MemoryError)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of a foreign error's message, or its type if it has none.
 
@@ -44,6 +56,8 @@ def summarise(error: BaseException) -> str:
     """
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
+    if is_out_of_memory(error):
+        return OUT_OF_MEMORY
     name = type(error).__name__
     if isinstance(error, EXPECTED):
         return str(error).strip() or name

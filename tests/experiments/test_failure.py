@@ -44,7 +44,7 @@ def test_the_reason_stays_until_the_run_goes_on_and_changes_nothing_of_it(config
     expected = run(config, tmp_path / "whole")
     out = tmp_path / "runs"
     for step, error, reason in (
-        (2, MemoryError(), "MemoryError"),
+        (2, MemoryError(), "out of memory; use a smaller memory or network"),
         (3, RuntimeError("no memory\nat"), "RuntimeError: no memory"),
     ):
         with pytest.raises(type(error)):

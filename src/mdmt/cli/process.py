@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 import mdmt.ranks as ranks
 from mdmt.cli.progress import tell
-from mdmt.errors import EXPECTED, RankLost, Stopped, summarise
+from mdmt.errors import EXPECTED, RankLost, Stopped, is_out_of_memory, summarise
 from mdmt.system.processes import can_fork, ending, run_in_child
 
 HEAD_START = 3.0  # seconds that the other ranks wait while the first one reports a mistake
@@ -52,7 +52,7 @@ def exit_code(work: Callable[[], Any]) -> int:
         if isinstance(error, RankLost):
             tell(str(error), from_any_rank=True)
             return 2
-        if isinstance(error, EXPECTED):
+        if isinstance(error, EXPECTED) or is_out_of_memory(error):
             _tell_mistake(summarise(error))
             return 2
         raise

@@ -12,7 +12,7 @@ import torch
 
 import mdmt.memory as memory
 import mdmt.ranks as ranks
-from mdmt.errors import EXPECTED, Mistake, Stopped, summarise
+from mdmt.errors import EXPECTED, Mistake, Stopped, is_out_of_memory, summarise
 from mdmt.experiments.networks import make_network
 from mdmt.experiments.resolve import find_method, reduced, stream_for
 from mdmt.experiments.tensorboard import write_events
@@ -35,7 +35,6 @@ REPEATED = (
     "more ranks do not make this network faster: because of its batch norm or dropout, every rank"
     " computes whole batches"
 )
-OUT_OF_MEMORY = "out of memory; use a smaller memory or network"
 
 
 @dataclass(frozen=True)
@@ -321,13 +320,12 @@ def _failure_written(folder: RunFolder, *, is_own: bool) -> Iterator[Attempt]:
         if ranks.rank() > 0:  # the first rank writes it
             raise
         learner = attempt.learner
-        short_of_memory = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-        reason = OUT_OF_MEMORY if short_of_memory else summarise(error)
+        reason = summarise(error)
         trace = traceback.format_exc() if is_own and not isinstance(error, EXPECTED) else None
         if learner is None:
             folder.fail(reason, None, None, trace)
         else:
             folder.fail(reason, learner.current + 1, learner.step_in_task, trace)
-        if short_of_memory:  # torch raises a plain RuntimeError for it
+        if isinstance(error, RuntimeError) and is_out_of_memory(error):
             raise Mistake(reason) from None
         raise

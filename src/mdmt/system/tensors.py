@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mdmt.errors import Mistake
+from mdmt.errors import Mistake, is_out_of_memory
 from mdmt.words import printable
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def decode(data: bytes, load: Callable[[bytes], dict[str, T]]) -> dict[str, T]:
         OverflowError,
         RuntimeError,
     ) as error:
+        if is_out_of_memory(error):  # the file may be whole
+            raise
         reason = (str(error).splitlines() or [""])[0]
         raise Mistake(printable(f"no tensors ({reason or type(error).__name__})")) from None
 
