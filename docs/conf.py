@@ -28,6 +28,7 @@ def setup(app: Any) -> None:
 
 
 def link_to_the_site(app: Any, name: str, source: list[str]) -> None:
-    """RESULTS.md lies outside of this folder; on the site it is the page `measured`."""
-    if name != "measured":
-        source[0] = source[0].replace("](../RESULTS.md", "](measured.md")
+    """RESULTS.md and SECURITY.md lie outside of this folder; on the site they are pages in it."""
+    for outside, page in (("RESULTS", "measured"), ("SECURITY", "security")):
+        if name != page:
+            source[0] = source[0].replace(f"](../{outside}.md", f"]({page}.md")

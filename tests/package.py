@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 IN_SDIST = (
     ".ci/run", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "RESULTS.md",
-    "bench/results.py", "constraints.txt", "docs/api.md", "examples/first-steps.ipynb",
+    "SECURITY.md", "bench/results.py", "constraints.txt", "docs/api.md", "examples/first-steps.ipynb",
     "results/notes.json", "src/mdmt/learner.py", "tests/package.py",
 )  # fmt: skip
 IN_WHEEL = ("mdmt/py.typed", "mdmt/report/page.html", "mdmt/experiments/presets_digits.json")

@@ -11,6 +11,7 @@ PAGES = [
     README,
     ROOT / "RESULTS.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 
@@ -51,6 +52,16 @@ def test_every_page_is_on_the_site():
     names = [re.sub(r".* <(.*)>", r"\1", line) for line in listed]
     pages = {page for name in names for page in index.parent.glob(f"{name}.md")}
     assert pages | {index} == set(index.parent.glob("*.md"))
+
+
+def test_every_fault_names_a_test_that_exists():
+    rows = re.findall(r"^\|.*\|$", (ROOT / "docs" / "reliability.md").read_text(), re.M)
+    rows = [row for row in rows if not row.startswith(("| fault |", "|---"))]
+    assert len(rows) > 40
+    for row in rows:
+        named = re.search(r"\| `(tests/[\w/]+\.py)`, `(test_\w+)` \|$", row)
+        assert named, row
+        assert f"\ndef {named[2]}(" in (ROOT / named[1]).read_text(), row
 
 
 def test_the_readme_is_short():
