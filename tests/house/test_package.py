@@ -65,9 +65,10 @@ def test_advice_names_packages_and_no_folder():
     assert packages.install("no-such-extra") == "pip install no-such-extra"
 
 
-def test_the_citation_has_the_version_of_the_package():
+def test_the_citation_has_the_version_and_the_paper_of_the_package():
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {PROJECT['project']['version']}\n" in citation
+    assert f" url: {PROJECT['project']['urls']['Paper of MDMT-R']}\n" in citation
 
 
 def installed(name, licence="MIT", version="1.0", requires=()):

@@ -106,12 +106,37 @@ def test_a_first_task_of_few_steps_is_learned(method):
     assert sum(accuracies) / 3 > 0.7
 
 
+def section_of(title):
+    section = PAGE.read_text().split(f"## {title}\n")[1].split("\n## ")[0]
+    return re.findall(r"```python\n(.*?)```", section, re.S)
+
+
 @pytest.mark.parametrize("title", ["Arrays", "A torch Dataset"])
 def test_the_page_runs(title, capsys):
-    section = PAGE.read_text().split(f"## {title}\n")[1].split("\n## ")[0]
-    (block,) = re.findall(r"```python\n(.*?)```", section, re.S)
+    (block,) = section_of(title)
     exec(compile(block, str(PAGE), "exec"), {"__name__": "page"})
     assert capsys.readouterr().out.startswith("[")
+
+
+def test_folders_and_tasks_that_arrive_later(tmp_path, monkeypatch):
+    """The other two blocks of the page, with photos and a source of data as a reader has them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MDMT_CACHE", str(tmp_path / "cache"))
+    for place in ("birds/kite", "birds/owl", "fish/train/cod", "fish/test/cod"):
+        for number in range(5):
+            path = tmp_path / "photos" / place / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (64, 64), (40 * number, 9, len(place))).save(path)
+    space = {"__name__": "page"}
+    for block in section_of("A folder of images"):
+        exec(compile(block, str(PAGE), "exec"), space)
+    assert [task.name for task in space["stream"]] == ["birds", "fish"]
+    assert space["record"].steps == 2
+    space = {"__name__": "page", "fetch": lambda _: (np.eye(20, dtype=np.float32), [0, 1] * 10)}
+    for block in section_of("Tasks that arrive later"):
+        exec(compile(block, str(PAGE), "exec"), space)
+    learned = mdmt.Learner.load("model/").tasks
+    assert [task.name for task in learned] == ["january", "february"]
 
 
 def test_the_page_of_the_interface(tmp_path, monkeypatch, capsys):

@@ -203,7 +203,7 @@ def test_the_verdict_says_who_is_best_by_how_much_how_surely_and_at_what_cost():
     told = sentence(ours, er, near)
     assert "has the highest accuracy" in told
     assert "but is not shown to be better than mega: +0.33 points [" in told
-    assert "] to mega (95 % interval, paired over 3 seeds), for" in told
+    assert "] over mega (95 % interval, paired over 3 seeds), for" in told
 
 
 def test_fewer_than_three_seeds_are_too_few_for_a_verdict():
