@@ -4,6 +4,9 @@
 """
 
 import gc
+import io
+import tarfile
+import zipfile
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +20,27 @@ CHANGES = st.lists(st.tuples(st.sampled_from(changes.KINDS), NUMBERS, NUMBERS), 
 EXAMPLES = 500  # of a fast reader; all of them together take about a minute
 SLOW_EXAMPLES = 40
 
+
+def tar_with_a_long_number():
+    """The length of an entry in an extended header has more digits than any file."""
+    data = b"9" * 25 + b" path=a\n"
+    header = tarfile.TarInfo("header")
+    header.type, header.size = tarfile.XHDTYPE, len(data)
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        archive.addfile(header, io.BytesIO(data))
+        archive.addfile(tarfile.TarInfo("a.txt"))
+    return file.getvalue()
+
+
+def zip_with_two_names():
+    """The name in front of a file is not UTF-8, which the list at the end says that it is."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("é.txt", b"x")
+    return file.getvalue().replace("é".encode(), b"\xbb\xbb", 1)
+
+
 # What once crashed a reader: bytes, or a change to one of its examples.
 CASES = {
     "cache": [b"[" * 3000, b'{"broken": {}, "enlarged": [1e999]}'],
@@ -24,7 +48,13 @@ CASES = {
     "npz": [(0, ("token", 500, 0)), (1, ("token", 400, 0))],
     "request": [b"Infinity", b'{"inputs": "\\ud800"}'],
     "snapshots": [(0, ("flip", 856, 1))],
-    "zip": [(1, ("token", 205, 0)), (2, ("flip", 112, 7)), (2, ("flip", 98, 3))],
+    "tar": [tar_with_a_long_number()],
+    "zip": [
+        zip_with_two_names(),
+        (1, ("token", 205, 0)),
+        (2, ("flip", 112, 7)),
+        (2, ("flip", 98, 3)),
+    ],
 }
 
 

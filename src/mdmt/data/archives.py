@@ -23,10 +23,11 @@ from mdmt.errors import Mistake
 MAX_MEMBERS = 200_000
 MAX_NAME = 255  # bytes of a file name on Linux
 MAX_DEPTH = 50  # folders inside folders
-# zipfile raises NotImplementedError for a compression it does not know.
+# zipfile raises NotImplementedError for a compression it does not know, and UnicodeDecodeError for
+# a name that is not UTF-8; tarfile OverflowError for a length of hundreds of digits.
 _DAMAGE = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
-    *(EOFError, NotImplementedError),
+    *(EOFError, NotImplementedError, UnicodeDecodeError, OverflowError),
 )
 
 
