@@ -1,7 +1,10 @@
 """Files that are replaced as a whole or not at all."""
 
+import os
+
 import pytest
 
+from mdmt.errors import Mistake
 from mdmt.system.files import new_file, remove_leftovers, write_file
 
 
@@ -38,3 +41,16 @@ def test_leftovers_of_other_files_stay(tmp_path):
         path.write_bytes(b"half")
     remove_leftovers(tmp_path / "pixels")
     assert list(tmp_path.iterdir()) == [other]
+
+
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path):
+    """As in --out /dev/null, which would be an ordinary file afterwards."""
+    place = tmp_path / "pipe"
+    os.mkfifo(place)
+    (tmp_path / "link").symlink_to(place)
+    for path in (place, tmp_path / "link"):
+        with pytest.raises(Mistake, match="is no ordinary file"):
+            write_file(path, b"x")
+    assert place.is_fifo()
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]

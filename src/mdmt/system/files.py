@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mdmt.errors import Mistake
+from mdmt.words import printable
 
 JsonObject = dict[str, Any]  # keys and values as a file holds them, not checked yet
 
@@ -23,6 +24,8 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
     The bytes go to a temporary file, which is flushed to the disk and then renamed, so a reader
     sees the old file or the whole new one.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):  # such as /dev/null
+        raise Mistake(f"{printable(str(path))} is no ordinary file: it would be replaced")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
