@@ -33,7 +33,7 @@ from mdmt.runs.folder import CONFIG, RECORD, SNAPSHOTS, STEPS, find_runs
 from mdmt.runs.paper import NEWER
 from mdmt.runs.rows import Row, Spread
 from mdmt.runs.snapshots import Snapshots
-from mdmt.runs.step_log import StepLog
+from mdmt.runs.step_log import Step, StepLog
 from mdmt.system.files import read_json, write_file, write_json
 from mdmt.words import count
 
@@ -111,7 +111,7 @@ def thin(steps: StepLog) -> StepLog:
     `mdmt rerun` compares the loss and gradient of these steps bit for bit, so a difference is found
     within a 25th of a task. Nothing compares time and norm, which are rounded.
     """
-    kept = StepLog()
+    kept: list[Step] = []
     for task in dict.fromkeys(step.task for step in steps):
         own = [step for step in steps if step.task == task]
         stride = -(-len(own) // STEPS_OF_A_TASK)

@@ -323,6 +323,26 @@ def test_drift_counts_from_the_features_right_after_learning():
     assert learner.record.drift[2][0] == pytest.approx(moved[0], abs=1e-5)
 
 
+def test_what_is_not_measured_takes_no_room_in_the_record():
+    """A row of nothing for every task would grow with the square of the tasks."""
+    x = torch.rand(20, 4)
+    learner = mdmt.Learner(mdmt.backbones.mlp(4, 4), VAN())
+    for name in ("a", "b"):
+        learner.learn((name, x, [0, 1] * 10))
+    assert learner.record.accuracy == learner.record.drift == [[], []]
+    assert learner.record.to_json()["accuracy"] == [[None, None], [None, None]]
+
+
+def test_a_saved_record_does_not_change_while_the_learner_learns_on():
+    x = torch.rand(20, 4)
+    learner = mdmt.Learner(mdmt.backbones.mlp(4, 4), VAN())
+    learner.learn(("a", x, [0, 1] * 10, (x, [0, 1] * 10)))
+    _, before = learner.recorder.state()
+    text = json.dumps(before)
+    learner.learn(("b", x, [0, 1] * 10, (x, [0, 1] * 10)))
+    assert json.dumps(before) == text
+
+
 def test_a_short_tasks_curve_ends_early():
     learner = resnet_learner(VAN())
     record = learner.run(small_stream(tasks=1, train=40)).to_json()
@@ -567,12 +587,11 @@ def test_an_interrupted_save_keeps_the_earlier_one(tmp_path, monkeypatch):
     learner.save(tmp_path)
     before = learner.model.sha256()
     learner.learn(stream[1])
-    import mdmt.system.state
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(mdmt.system.state, "write_json", full)
+    monkeypatch.setattr(StateFolder, "_write_manifest", full)
     with pytest.raises(OSError, match="No space"):
         learner.save(tmp_path)
     monkeypatch.undo()

@@ -3,6 +3,7 @@
 import json
 import math
 import subprocess
+import tracemalloc
 
 import pytest
 
@@ -94,6 +95,18 @@ def test_numbers_that_come_late_find_their_step():
     log.fill(1, 3, 9.0, 9.0, 9.0)  # of a task that is over
     assert log[2] == Step(2, 1, 0.5, -1.0, 1.0, 2.0)
     assert [row.loss == row.loss for row in log] == [False, False, True, False]
+
+
+def test_a_logged_step_takes_no_more_than_its_numbers():
+    log = StepLog()
+    tracemalloc.start()
+    try:
+        for number in range(10_000):
+            log.append(Step(1, number + 1, number / 7, number / 9, number / 3, 1.0))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 1.3 * 10_000 * 6 * 8  # an array has some room to grow
 
 
 def test_a_log_without_norms_stays_as_it_was():

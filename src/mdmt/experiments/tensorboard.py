@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mdmt.runs.folder import EVENT_DRAFTS, EVENT_FILE, EVENTS
 from mdmt.runs.record import Matrix
 from mdmt.runs.step_log import StepLog
@@ -29,14 +31,16 @@ def writer() -> Any:
 def write_events(folder: Path, accuracy: Matrix, steps: StepLog) -> None:
     """Write the event files that a run folder lacks, for the tasks that are finished."""
     (folder / EVENTS).mkdir(parents=True, exist_ok=True)
+    rows = steps.to_array()
+    ends = np.searchsorted(rows[:, 0], np.arange(len(accuracy) + 1), side="right")
     earlier = 0  # steps of earlier tasks
     for number, row in enumerate(accuracy, 1):
-        losses = [(int(step.step), step.loss) for step in steps if step.task == number]
+        own = rows[ends[number - 1] : ends[number]]
         file = folder / EVENTS / f"{EVENT_FILE}{number:05d}"
         if not file.exists() and any(value is not None for value in row):
-            shifted = [(earlier + step, loss) for step, loss in losses]
-            _write_task(file, number, row, shifted)
-        earlier += losses[-1][0] if losses else 0
+            losses = [(earlier + int(step), loss) for _, step, loss, *_ in own.tolist()]
+            _write_task(file, number, row, losses)
+        earlier += int(own[-1, 1]) if len(own) else 0
 
 
 def _write_task(

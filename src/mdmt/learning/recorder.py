@@ -14,7 +14,8 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from copy import copy
+from dataclasses import dataclass, fields
 from typing import NoReturn
 
 import torch
@@ -292,7 +293,9 @@ class Recorder:
         tensors |= {f"snapshots.{name}": value for name, value in self.snapshots.items()}
         if self.step_log:
             tensors[f"steps.{ROWS}"] = torch.from_numpy(self.step_log.to_array())
-        return tensors, asdict(self.record)
+        return tensors, {
+            one.name: _rows_copied(getattr(self.record, one.name)) for one in fields(self.record)
+        }
 
     def load_state(self, tensors: dict[str, Tensor], record: JsonObject) -> None:
         """Restore the state that `state` returned."""
@@ -321,7 +324,19 @@ def log_stride(steps: int) -> int:
     return max(1, math.ceil(steps / LOG_ROWS))
 
 
+def _rows_copied(value: object) -> object:
+    """A value of the record; of a matrix or the tasks a copy that the next row does not change.
+
+    A deep copy of a thousand tasks takes seconds: their matrices have a million numbers.
+    """
+    return list(map(copy, value)) if isinstance(value, list) else value
+
+
 def _append(matrix: Matrix, row: list[float | None], length: int) -> None:
-    """Add the row of the last of `length` tasks; tasks learned with it have empty rows."""
+    """Add the row of the last of `length` tasks; tasks learned with it have empty rows.
+
+    So has a task after which nothing was measured. A model folder measures in its own way, and rows
+    of nothing would grow with the square of its deliveries.
+    """
     matrix.extend([] for _ in range(length - 1 - len(matrix)))
-    matrix.append(row)
+    matrix.append(row if any(value is not None for value in row) else [])

@@ -10,7 +10,9 @@ from __future__ import annotations
 import csv
 import io
 import math
-from typing import Any, NamedTuple
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +34,38 @@ class Step(NamedTuple):
     gradient_norm: float = math.nan
 
 
-class StepLog(list[Step]):
-    """The logged steps of a run, in order."""
+class StepLog(Sequence[Step]):
+    """The logged steps of a run, in order.
+
+    They are numbers in an array: a list of rows would take six times the memory.
+    """
 
     COLUMNS = Step._fields
     FIRST_COLUMNS = COLUMNS[:5]  # of the first logs of mdmt 0.1.0, which had no gradient_norm
+
+    def __init__(self, rows: Iterable[Step] = ()) -> None:
+        self._numbers = array("d")
+        for row in rows:
+            self.append(row)
+
+    def append(self, row: Step) -> None:
+        """Add the row of a step."""
+        self._numbers.extend(row)
+
+    def __len__(self) -> int:
+        return len(self._numbers) // len(self.COLUMNS)
+
+    @overload
+    def __getitem__(self, index: int) -> Step: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> StepLog: ...
+
+    def __getitem__(self, index: int | slice) -> Step | StepLog:
+        if isinstance(index, slice):
+            return StepLog(self[number] for number in range(*index.indices(len(self))))
+        begin = range(len(self))[index] * len(self.COLUMNS)
+        return Step(*self._numbers[begin : begin + len(self.COLUMNS)])
 
     def fill(self, task: int, step: int, loss: float, gradient: float, norm: float) -> None:
         """Write loss and gradient into the row of a step, if the step was logged."""
@@ -45,7 +74,9 @@ class StepLog(list[Step]):
             if row.task != task or row.step < step:
                 return
             if row.step == step:
-                self[number] = row._replace(loss=loss, gradient=gradient, gradient_norm=norm)
+                row = row._replace(loss=loss, gradient=gradient, gradient_norm=norm)
+                begin = number * len(row)
+                self._numbers[begin : begin + len(row)] = array("d", row)
                 return
 
     def to_csv(self) -> str:
@@ -86,7 +117,7 @@ class StepLog(list[Step]):
 
     def to_array(self) -> NDArray[np.float64]:
         """The log as an array with a column for each of COLUMNS."""
-        return np.array(self, dtype=np.float64).reshape(-1, len(self.COLUMNS))
+        return np.array(self._numbers).reshape(-1, len(self.COLUMNS))
 
     @classmethod
     def from_array(cls, rows: NDArray[Any] | None) -> StepLog:
@@ -103,4 +134,8 @@ class StepLog(list[Step]):
         is_whole = positions == np.floor(positions)
         if not ((positions >= 1) & (positions <= 1e12) & is_whole).all():
             raise Mistake("task and step are not whole numbers from 1")
-        return cls(map(Step, *rows.T.tolist()))
+        log = cls()
+        whole = np.full((len(rows), len(cls.COLUMNS)), math.nan)
+        whole[:, : rows.shape[1]] = rows
+        log._numbers.frombytes(whole.tobytes())
+        return log
