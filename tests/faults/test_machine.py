@@ -10,6 +10,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import numpy as np
+import pytest
+import safetensors.numpy
 
 import mdmt.experiments.run
 import mdmt.living.lessons as lessons
@@ -22,6 +24,7 @@ from mdmt.experiments.run import run
 from mdmt.learner import Learner
 from mdmt.runs.config import folder_of
 from mdmt.runs.step_log import Step, StepLog
+from mdmt.system.tensors import decode
 from support.processes import MDMT, child, soon, started
 from support.run_folders import leave
 from support.short_runs import config_of, done, essence, small
@@ -129,6 +132,14 @@ def test_a_run_that_is_short_of_memory_is_one_line_and_goes_on_later(monkeypatch
     )
     assert essence(again) == straight
     assert steps[0] > 2
+
+
+def test_a_lack_of_memory_is_not_taken_for_a_damaged_file():
+    def load(_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 GB")
+
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        decode(safetensors.numpy.save({"x": np.zeros(1)}), load)
 
 
 def test_a_delivery_that_is_short_of_memory_is_one_line_and_loses_nothing(tmp_path, capfd):

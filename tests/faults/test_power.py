@@ -117,11 +117,26 @@ def test_a_run_is_finished_whole_or_not_at_all(fresh, halted, tmp_path):
             unfinished += 1
             if unfinished % 10 == 1:
                 assert Learner.load(place / "checkpoint").record.steps == 5
-        # What goes on in `fresh/` has a checkpoint to go on from, or has not begun.
+        # Where the repetition goes on, it does so from its checkpoint.
         work = folder.workplace()
-        if work is not folder and work.checkpoint.manifests:
+        if work is not folder:
+            assert not over
             saved(work.path / "checkpoint")
     assert tried > 30
+
+
+def test_a_checkpoint_is_removed_whole_or_stays(halted, tmp_path):
+    """When an unfinished run starts over, what comes back must be one to go on from."""
+    config, _, _ = halted
+    place = folder_of(config, tmp_path / "out")
+    seen = set()
+    for over in after_power_loss(lambda: RunFolder(place).clear(), place):
+        is_there = bool(RunFolder(place).checkpoint.manifests)
+        if is_there:
+            saved(place / "checkpoint")
+        assert not (over and is_there)
+        seen.add(is_there)
+    assert seen == {True, False}
 
 
 def test_a_delivery_is_learned_whole_or_not_at_all(tmp_path):
