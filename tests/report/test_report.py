@@ -1333,3 +1333,33 @@ def test_a_metric_added_later_is_compared(worst, tmp_path, capsys):
         == 0
     )
     assert re.search(rf"W_T \(%\) +{100 * values['van']:.2f} +min_j", capsys.readouterr().out)
+
+
+def test_a_network_whose_features_die_is_shown_and_named(tmp_path):
+    for seed in (1, 2):
+        change(
+            leave(tmp_path, "er", seed), dead_features=[0, 0.1, 0.2], feature_rank=[3, 4, 5 * seed]
+        )
+    broken = leave(tmp_path, "gem")
+    change(
+        broken,
+        accuracy=[[0.5] * 3] * 3,  # at chance, so that other charts leave it out
+        dead_features=[0.0, 0.5, 0.96],
+        feature_rank=[3.0, 1.5, 0.0],
+    )
+    leave(tmp_path, "van")  # of a version that did not measure it
+    found = only(tmp_path)
+    charts = figures.charts_of(found)
+    assert [one.label for one in charts["dead"].series] == ["gem", "er"]
+    gem, er = charts["dead"].series
+    assert gem.y == pytest.approx([0, 50, 96])
+    assert er.y == pytest.approx([0, 10, 20])
+    assert charts["rank"].series[1].y == pytest.approx([3, 4, 7.5])
+    line = "ost features are dead at the end (gem 96 %): they are the same for every example"
+    assert f'<p class="warn" role="note">M{line}' in html(tmp_path)
+    assert next(one[1:] for one in tables.warnings(found.rows) if "dead" in one).startswith(line)
+    assert main(["runs", "show", str(broken)]) == 0
+
+
+def test_runs_of_earlier_versions_have_no_charts_of_dead_features(out):
+    assert not {"dead", "rank"} & set(figures.charts_of(only(out)))

@@ -80,6 +80,10 @@ KEYS["record.json"] = (
     "accuracy_task_free",
     "curve",
     "drift",
+    "dead_features",
+    "dead_features.0",
+    "feature_rank",
+    "feature_rank.1",
     "tasks",
     "seconds",
     "steps",
@@ -128,6 +132,8 @@ KEYS["checkpoint/state.json"] = (
     "state.record.steps",
     "state.record.memory_bytes",
     "state.record.drift",
+    "state.record.dead_features",
+    "state.record.feature_rank.0",
 )
 
 

@@ -43,7 +43,9 @@ TASK = {"name": "a", "classes": [0, 1], "train": 30, "test": 9}
 
 
 def finished():
-    measured = Record([[0.5]], [[0.25]], [[0.1]], [[0.0]], [TASK], 1.5, 3, 10, 20, "ab")
+    measured = Record(
+        [[0.5]], [[0.25]], [[0.1]], [[0.0]], [TASK], 1.5, 3, 10, 20, "ab", [0.25], [3.0]
+    )
     return RunRecord.of(measured, {"tasks": 1}, ranks=2)
 
 
@@ -63,6 +65,14 @@ def test_keys_of_later_versions_survive():
     assert again == content
 
 
+def test_earlier_versions_did_not_look_at_features():
+    content = finished().to_json()
+    assert (content["dead_features"], content["feature_rank"]) == ([0.25], [3.0])
+    del content["dead_features"], content["feature_rank"]
+    record = RunRecord.from_json(content)
+    assert record.dead_features == record.feature_rank == [None]
+
+
 def test_a_record_of_a_checkpoint_is_filled_up():
     content = {
         **finished().to_json(),
@@ -74,12 +84,24 @@ def test_a_record_of_a_checkpoint_is_filled_up():
     record = RunRecord.from_checkpoint(content)
     assert record.accuracy == [[0.5, 0.1], [None, None]]
     assert record.drift == [[0.0, None], [None, None]]
+    assert (record.dead_features, record.feature_rank) == ([0.25, None], [3.0, None])
     assert not record.finished
     assert not {"versions", "reduced", "ranks"} & set(record.to_json())
 
 
 @pytest.mark.parametrize(
-    "change", [{"finished": 1}, {"accuracy": [[2.0]]}, {"tasks": []}, {"steps": -1}, {"ranks": 0}]
+    "change",
+    [
+        {"finished": 1},
+        {"accuracy": [[2.0]]},
+        {"tasks": []},
+        {"steps": -1},
+        {"ranks": 0},
+        {"dead_features": [1.5]},
+        {"dead_features": [0.5, 0.5]},
+        {"feature_rank": ["3"]},
+        {"feature_rank": 3},
+    ],
 )
 def test_a_bad_record_is_refused(change):
     with pytest.raises(Mistake):

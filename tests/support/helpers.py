@@ -57,6 +57,8 @@ def outcome(learner):
         r.accuracy_task_free,
         r.curve,
         r.drift,
+        r.dead_features,
+        r.feature_rank,
         r.steps,
         r.weights_sha256,
         learner.model.sha256(),

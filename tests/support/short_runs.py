@@ -43,6 +43,8 @@ def essence(record):
         "accuracy_task_free",
         "curve",
         "drift",
+        "dead_features",
+        "feature_rank",
         "steps",
         "weights_sha256",
         "memory_bytes",

@@ -156,7 +156,7 @@ def _origin(folder: str) -> str:
 
 
 def _print_table(result: Result) -> None:
-    from mdmt.report.tables import chance_lines, metrics_table, reduction, setup_line
+    from mdmt.report.tables import metrics_table, reduction, setup_line, warnings
     from mdmt.report.text import screen
 
     row = result.row
@@ -175,7 +175,7 @@ def _print_table(result: Result) -> None:
     if row.reduced:
         line(reduction(row.reduced, own_data=bool(row.setup)))
     console.print(metrics_table(row.metrics))
-    for warning in chance_lines([row]):
+    for warning in warnings([row]):
         line(warning)
     for folder in row.runs:
         line(_origin(folder) if folder in result.read else folder, "dim")

@@ -17,7 +17,7 @@ from mdmt.learner import OnStep
 from mdmt.metrics import curve_stride
 from mdmt.runs.config import RunConfig, folder_of
 from mdmt.runs.folder import RECORD, RunFolder
-from mdmt.runs.record import MATRICES, RunRecord, versions
+from mdmt.runs.record import MATRICES, NUMBERS, RunRecord, versions
 from mdmt.runs.step_log import StepLog
 from mdmt.system.files import JsonObject
 from mdmt.system.own_code import file_of, is_in_memory, is_own
@@ -169,6 +169,10 @@ def moments(record: RunRecord, steps: StepLog, batch: int) -> Moments:
         for name in MATRICES:
             for other, value in enumerate(getattr(record, name)[number - 1], 1):
                 values[number, END, 3, f"{name} of task {other} at the end of the task"] = value
+    for name in NUMBERS:
+        for number, value in enumerate(getattr(record, name), 1):
+            if value is not None:  # earlier versions did not measure it
+                values[number, END, 3, f"{name} at the end of the task"] = value
     return values
 
 

@@ -1,8 +1,9 @@
-"""Evaluation: accuracy on the test examples of a task, and the drift of its features."""
+"""Evaluation: accuracy on the test examples of a task, and what became of its features."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from mdmt.network.model import Model, best_rows
 from mdmt.tasks import Task
 
 DRIFT_SAMPLE = 100  # test examples of each task whose features are followed
+RANK_SAMPLE = 1000  # of them, at most, have part in the effective rank
+ROUNDING = 1e-6  # a feature that varies by a smaller part of its size is constant
 
 
 def accuracies(
@@ -66,3 +69,45 @@ def drift(now: Tensor, before: Tensor) -> float | None:
     moved = float((1 - torch.cosine_similarity(now, before)).mean())
     # rounding may give slightly less than zero
     return max(0.0, moved) if math.isfinite(moved) else None
+
+
+def dead_share(samples: Sequence[Tensor]) -> float | None:
+    """The share of features that are the same, mostly zero, for every example of all samples.
+
+    A dead feature tells no example from another. None if there is no sample, or if a feature is not
+    finite.
+    """
+    lows = [features.amin(0) for features in samples]
+    highs = [features.amax(0) for features in samples]
+    if not lows:
+        return None
+    low, high = torch.stack(lows).amin(0), torch.stack(highs).amax(0)
+    if not (low.isfinite().all() and high.isfinite().all()):
+        return None
+    size = torch.maximum(low.abs(), high.abs())
+    return float((high - low <= ROUNDING * size).float().mean())
+
+
+def effective_rank(samples: Sequence[Tensor]) -> float | None:
+    """The effective rank (Roy and Vetterli, 2007) of the centred features of all samples.
+
+    exp(-sum_k p_k log p_k), where p_k is the k-th singular value over the sum of all: the number of
+    directions in which features differ. They are centred, since what all examples share tells none
+    from another; so the rank is at most the number of features, and less than that of examples. 0
+    if all examples are the same; None if there is no sample, or if a feature is not finite. Of many
+    examples every k-th is taken.
+    """
+    every = math.ceil(sum(map(len, samples)) / RANK_SAMPLE)
+    if not every:
+        return None
+    rows = torch.cat([features[::every] for features in samples]).cpu().double()
+    if not rows.isfinite().all():
+        return None
+    mean = rows.mean(0)
+    rows -= mean
+    products = rows.T @ rows if len(rows) > rows.shape[1] else rows @ rows.T
+    singular = torch.linalg.eigvalsh(products).clamp_min(0).sqrt()
+    if singular.max() <= ROUNDING * mean.norm() * math.sqrt(len(rows)):
+        return 0.0
+    shares = singular / singular.sum()
+    return float(torch.special.entr(shares).sum().exp())

@@ -1,4 +1,4 @@
-"""The recorder measures a learner as it learns: accuracies, curve, drift, step log, snapshots.
+"""The recorder measures a learner as it learns: accuracies, curve, features, steps, snapshots.
 
 It reads the model, the heads and the memory and changes none of them. `runs/step_log.py` and
 `runs/snapshots.py` describe what it logs of steps and of features.
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, fields
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from mdmt.memory import Memory
 from mdmt.metrics import BETA, curve_stride
 from mdmt.network.heads import LearnedTask
 from mdmt.network.model import Model, unit
-from mdmt.runs.record import Matrix, Record, TaskInfo
+from mdmt.runs.record import Record, TaskInfo
 from mdmt.runs.step_log import ROWS, Step, StepLog
 from mdmt.system.files import JsonObject
 from mdmt.tasks import Task
@@ -205,7 +205,7 @@ class Recorder:
         buffer_bytes: int = 0,
         between: Callable[[], None] = lambda: None,
     ) -> None:
-        """Add a row of accuracies and of drift, once all of them are measured.
+        """Add a row of accuracies and of what became of features, once all of them are measured.
 
         Tasks that were learned together have one row, that of the last one. After additional data
         of a learned task the new row replaces the last one, as it does when a row is measured
@@ -221,7 +221,9 @@ class Recorder:
             given.append(None if measured is None else measured[0])
             free.append(None if measured is None else measured[1])
             between()
-        moved = [self._drift(name, model) for name in self.heads.names]
+        features = {name: self._sample(name, model) for name in self.heads.names}
+        moved = [self._drift(name, sample) for name, sample in features.items()]
+        samples = [one for one in features.values() if one is not None and len(one)]
         record = self.record
         replaces = self.is_more_data
         size = len(self.heads.tasks)
@@ -230,9 +232,15 @@ class Recorder:
             (record.accuracy_task_free, free),
             (record.drift, moved),
         ):
-            if replaces:
-                matrix.pop()
-            _append(matrix, row, size)
+            # A model folder measures in its own way; rows of nothing would grow with the square of
+            # its deliveries.
+            is_measured = any(value is not None for value in row)
+            _append(matrix, row if is_measured else [], size, replaces)
+        for numbers, value in (
+            (record.dead_features, evaluation.dead_share(samples)),
+            (record.feature_rank, evaluation.effective_rank(samples)),
+        ):
+            _append(numbers, value, size, replaces, lambda: None)
         record.memory_bytes = sum(memory.bytes.values())
         record.buffer_bytes = buffer_bytes
         record.weights_sha256 = model.sha256()
@@ -252,12 +260,15 @@ class Recorder:
         """Accuracy on a task with the task given, and with all seen heads competing."""
         return evaluation.accuracies(task, model, self.reader, per_class=self.per_class)
 
-    def _drift(self, name: str, model: Model) -> float | None:
-        """How far a task's features have moved since it was learned."""
+    def _sample(self, name: str, model: Model) -> Tensor | None:
+        """The features of a task's fixed sample; None without test examples."""
         task = self.eval_tasks.get(name)
-        if task is None or task.test is None:
+        return None if task is None else evaluation.sample_features(task, model)
+
+    def _drift(self, name: str, now: Tensor | None) -> float | None:
+        """How far a task's features have moved since it was learned."""
+        if now is None:
             return None
-        now = evaluation.sample_features(task, model)
         before = self.reference_features.setdefault(name, now)
         # Other test examples than those at the time cannot be compared.
         return evaluation.drift(now, before) if now.shape == before.shape else None
@@ -332,11 +343,11 @@ def _rows_copied(value: object) -> object:
     return list(map(copy, value)) if isinstance(value, list) else value
 
 
-def _append(matrix: Matrix, row: list[float | None], length: int) -> None:
-    """Add the row of the last of `length` tasks; tasks learned with it have empty rows.
-
-    So has a task after which nothing was measured. A model folder measures in its own way, and rows
-    of nothing would grow with the square of its deliveries.
-    """
-    matrix.extend([] for _ in range(length - 1 - len(matrix)))
-    matrix.append(row if any(value is not None for value in row) else [])
+def _append(
+    rows: list[Any], row: Any, length: int, replaces: bool, empty: Callable[[], Any] = list
+) -> None:
+    """Add the row of the last of `length` tasks, or replace it; those learned with it are empty."""
+    if replaces:
+        rows.pop()
+    rows.extend(empty() for _ in range(length - 1 - len(rows)))
+    rows.append(row)

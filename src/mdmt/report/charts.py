@@ -42,6 +42,7 @@ class Chart:
     better: str = ""  # the direction that is better, as an arrow and words
     points: bool = False  # one point per method, whose x is a measurement too
     overlap: bool = False  # its bands lie on top of each other
+    failed_too: bool = False  # settings that end at chance do not spoil its scale
 
     @property
     def band_opacity(self) -> float:
@@ -188,6 +189,43 @@ def drift_chart(study: Study) -> Chart | None:
     )
 
 
+def dead_chart(study: Study) -> Chart:
+    """The share of features that are dead after each task."""
+    return Chart(
+        "dead",
+        "Dead features",
+        TASKS_LEARNED,
+        "dead features (%)",
+        _at_task_ends(study, lambda run: run.record.dead_features, 100),
+        "A dead feature is the same, mostly zero, for every example of a fixed sample of all tasks"
+        f" so far: it tells none from another. {band_note(study)}",
+        better=LOWER,
+        failed_too=True,
+    )
+
+
+def rank_chart(study: Study) -> Chart:
+    """The effective rank of the features after each task."""
+    return Chart(
+        "rank",
+        "Effective rank of the features",
+        TASKS_LEARNED,
+        "effective rank",
+        _at_task_ends(study, lambda run: run.record.feature_rank),
+        "In how many directions features differ, on a fixed sample of all tasks so far: exp of the"
+        " entropy of the normalised singular values of the centred features (Roy and Vetterli,"
+        f" 2007). The sample grows with the first tasks, and the rank with it. {band_note(study)}",
+        better=HIGHER,
+        failed_too=True,
+    )
+
+
+def _at_task_ends(
+    study: Study, values: Callable[[Run], list[float | None]], factor: float = 1.0
+) -> list[Series]:
+    return over_seeds(study, np.arange(1.0, study.tasks + 1), values, factor)
+
+
 def cost_in_seconds(study: Study) -> Chart:
     """Accuracy against the time of learning."""
     return _cost(
@@ -230,5 +268,6 @@ def _cost(
 
 
 CHARTS: tuple[Callable[[Study], Chart | None], ...] = (
-    trend, forgetting_chart, learning_speed, drift_chart, cost_in_seconds, cost_in_memory,
+    trend, forgetting_chart, learning_speed, drift_chart, dead_chart, rank_chart,
+    cost_in_seconds, cost_in_memory,
 )  # fmt: skip

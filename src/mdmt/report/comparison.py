@@ -11,7 +11,7 @@ from mdmt.errors import Mistake
 from mdmt.report.figures import charts_of
 from mdmt.report.study import Study, read_studies
 from mdmt.report.style import styles
-from mdmt.report.tables import blocks, chance_lines, csv_lines
+from mdmt.report.tables import blocks, csv_lines, warnings
 from mdmt.report.text import as_html, as_latex, as_markdown, as_table, plain_text, without_bold
 from mdmt.runs.folder import RunFolder
 from mdmt.runs.record import RunRecord
@@ -40,8 +40,8 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """Rows that are close to chance, failed runs and missing differences, in words."""
-        notes = [*chance_lines(self.rows), *map(failure_text, self.failed)]
+        """Rows that learned almost nothing, failed runs and missing differences, in words."""
+        notes = [*warnings(self.rows), *map(failure_text, self.failed)]
         if self.rows and self.against not in (None, *(row.label for row in self.rows)):
             notes.append(
                 f"no differences: {self.against}, the row to compare with, has no finished run"
@@ -78,8 +78,8 @@ class Comparison:
         """A figure of matplotlib; mean over seeds, with one standard deviation around it.
 
         `name`: `fig4` (average accuracy along learning), `forgetting` (task by task), `fig7` (how
-        fast a task is learned), `drift` (of features), `cost-seconds` or `cost-bytes` (accuracy
-        against cost).
+        fast a task is learned), `drift` (of features), `dead` (features), `rank` (of features),
+        `cost-seconds` or `cost-bytes` (accuracy against cost).
         """
         optional("matplotlib", "plot")
         from mdmt.report.drawing import draw_chart

@@ -118,7 +118,7 @@ def charts_of(study: Study) -> dict[str, Chart]:
         if chart is None:
             continue
         finite = [one for one in chart.series if np.isfinite(one.y).any()]
-        series = [one for one in finite if one.label not in failed]
+        series = [one for one in finite if chart.failed_too or one.label not in failed]
         if series:
             note = chart.note if len(series) == len(finite) else chart.note + reason
             charts[chart.name] = replace(chart, series=series, note=note)

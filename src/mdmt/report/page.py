@@ -20,6 +20,7 @@ from mdmt.report.heatmaps import Heatmap
 from mdmt.report.sections import MethodDetails, Table
 from mdmt.report.study import Study, UnusableRun, running_studies
 from mdmt.report.style import CSS_VARIABLES, TASK_COLOURS, Style, styles
+from mdmt.report.tables import dead_lines
 from mdmt.report.text import BOLD, INTERVALS, format_metric
 from mdmt.report.verdict import Verdict, verdict
 from mdmt.runs.rows import mean_std
@@ -70,6 +71,7 @@ class StudyView:
     method_of: dict[str, str]  # by label
     swatches: dict[str, Markup]  # by label
     table: Table
+    warnings: list[str]
     metrics: list[Metric]
     differences: Table | None
     pairs: Heatmap
@@ -156,6 +158,7 @@ def _study_view(figures: Figures, look: dict[str, Style]) -> StudyView:
         method_of={entry.label: entry.method for entry in study.entries},
         swatches=_swatches(study, look),
         table=sections.main_table(study),
+        warnings=dead_lines(study.rows),
         metrics=sections.shown_metrics(study.rows),
         differences=sections.difference_table(study),
         pairs=heatmaps.pairs(study),

@@ -230,6 +230,11 @@ def _measurements(config: RunConfig, record: RunRecord, width: int) -> list[Any]
     parts += task_table({"": free}, 1, width)
     parts += [Text("\ndrift of each task's features since it was learned (1 - cos)")]
     parts += task_table({"": record.drift[after[-1]]}, 3, width)
+    dead = [None if share is None else 100 * share for share in record.dead_features]
+    for name, values in (("dead features (%)", dead), ("effective rank", record.feature_rank)):
+        if any(value is not None for value in values):
+            parts += [Text(f"\n{name} after learning a task (column)")]
+            parts += task_table({"": values}, 1, width)
     return [*parts, Text("")]
 
 

@@ -49,6 +49,23 @@ def setup_line(rows: list[Row]) -> str:
     return ", ".join([*shared, *kept[:1]])
 
 
+def warnings(rows: list[Row]) -> list[str]:
+    """Warnings about rows that learned almost nothing, or whose network has collapsed."""
+    return [*chance_lines(rows), *dead_lines(rows)]
+
+
+def dead_lines(rows: list[Row]) -> list[str]:
+    """A warning about rows in which most features are dead at the end of a run."""
+    shares = {row.label: row.dead for row in rows if row.dead is not None and row.is_mostly_dead}
+    if not shares:
+        return []
+    each = ", ".join(f"{label} {100 * max(dead['runs']):.0f} %" for label, dead in shares.items())
+    return [
+        f"most features are dead at the end ({each}): they are the same for every example, so that"
+        " the network tells few of them apart; try a lower rate (--set lr=X)"
+    ]
+
+
 def chance_lines(rows: list[Row]) -> list[str]:
     """Warnings about rows whose accuracy is close to chance, with and without the task."""
     near = [row for row in rows if row.is_near_chance]

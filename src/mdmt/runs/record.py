@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Matrix = list[list[float | None]]  # one row per learned task; None: not evaluated
 MATRICES = ("accuracy", "accuracy_task_free", "drift")
+NUMBERS = ("dead_features", "feature_rank")  # one of each task's end; later than mdmt 0.1.0
 MAX_TASKS = 10_000
 
 
@@ -48,7 +49,9 @@ class Record:
     Z_0..Z_10 of each task, a point every ten examples. `drift[i][j]` is 1 - cos between the
     features of task j after task i and right after task j, on a fixed sample. `seconds` is the time
     spent learning, without evaluation. `memory_bytes` counts the stored examples, `buffer_bytes`
-    everything else that the method stores, such as the importance of each weight.
+    everything else that the method stores, such as the importance of each weight. `dead_features`
+    and `feature_rank` have a number for each task's end: the share of features that are the same
+    for every example of the samples of all tasks so far, and the effective rank of the features.
     """
 
     accuracy: Matrix = field(default_factory=list)
@@ -61,6 +64,8 @@ class Record:
     memory_bytes: int = 0
     buffer_bytes: int = 0
     weights_sha256: str = ""
+    dead_features: list[float | None] = field(default_factory=list)
+    feature_rank: list[float | None] = field(default_factory=list)
 
     @property
     def metrics(self) -> dict[str, float | None]:
@@ -81,6 +86,8 @@ class Record:
             accuracy_task_free=_square(self.accuracy_task_free, size),
             drift=_square(self.drift, size),
             curve=_padded(self.curve, BETA + 1),
+            dead_features=_filled_up(self.dead_features, size),
+            feature_rank=_filled_up(self.feature_rank, size),
         )
 
     def to_pandas(self) -> DataFrame:
@@ -128,6 +135,8 @@ class Record:
             raise Mistake("it does not have one row for each task")
         limits = dict.fromkeys(rows, (0.0, 1.0)) | {"drift": (-1e6, 1e6)}
         measured: JsonObject = {name: _cells(name, rows[name], *limits[name]) for name in rows}
+        for name in NUMBERS:
+            measured[name] = _numbers(name, content, len(measured["accuracy"]))
         return cls(**measured, **_costs(content), tasks=tasks)
 
     def to_json(self) -> JsonObject:
@@ -188,7 +197,9 @@ class RunRecord(Record):
         matrices = {}
         for name in MATRICES:
             matrices[name] = [row[:size] for row in _filled(name, content, size, size)]
-        measured = _measurements({**content, **matrices})
+        numbers = {name: gate.array(name, content.get(name, [])) for name in NUMBERS}
+        numbers = {name: _filled_up(values, size) for name, values in numbers.items()}
+        measured = _measurements({**content, **matrices, **numbers})
         return cls(**measured, finished=False, other=_other(content))
 
 
@@ -209,8 +220,18 @@ def _measurements(content: JsonObject) -> JsonObject:
         "curve": _matrix("curve", curve, size, BETA + 1, 0.0, 1.0),
         "drift": matrix("drift", -1e6, 1e6),
         "tasks": tasks,
+        **{name: _numbers(name, content, size) for name in NUMBERS},
         **_costs(content),
     }
+
+
+def _numbers(name: str, content: JsonObject, size: int) -> list[float | None]:
+    """The checked numbers of each task's end; None where an earlier version did not have them."""
+    values = gate.array(name, content.get(name, [None] * size))
+    if len(values) != size:
+        raise Mistake(f"{name} does not have {size} numbers")
+    most = 1.0 if name == "dead_features" else 1e9
+    return _cells(name, [values], 0.0, most)[0]
 
 
 def _costs(content: JsonObject) -> JsonObject:
@@ -311,6 +332,10 @@ def _cells(key: str, rows: list[list[Any]], low: float, high: float) -> Matrix:
 
 def _padded(rows: Matrix, width: int) -> Matrix:
     return [(row + [None] * width)[:width] for row in rows]
+
+
+def _filled_up(values: list[Any], size: int) -> list[Any]:
+    return (values + [None] * size)[:size]
 
 
 def _square(rows: Matrix, size: int) -> Matrix:

@@ -28,6 +28,7 @@ RESULT = (
     "published",
     "runs",
 )
+MOST = 0.5  # of the features: if more of them are dead at the end of a run, a line says so
 NEAR = 0.15  # of the way from chance to 1; below it almost nothing was learned
 
 
@@ -87,6 +88,7 @@ class Row:
     chance: float | None = None  # the accuracy of a random guess among the classes of a task
     free_chance: float | None = None  # likewise among those of all tasks, if there are more
     heads: str = "per-task"
+    dead: Spread | None = None  # the share of features that are dead at the end
     setup: tuple[str, ...] = ()  # how a user's own data were learned, in words
     stream: str = "own"
     settings: JsonObject | None = None  # the point that `mdmt tune` tried
@@ -104,6 +106,11 @@ class Row:
         """Whether the accuracy without the task is close to that of a random guess."""
         cell = self.metrics[A_FREE.name]
         return cell is not None and is_near(cell["mean"], self.free_chance)
+
+    @property
+    def is_mostly_dead(self) -> bool:
+        """Whether most features are the same for every example at the end of any run."""
+        return self.dead is not None and max(self.dead["runs"]) > MOST
 
     @property
     def published_stream(self) -> int | None:
@@ -152,6 +159,7 @@ def row_of(
         chance=_chance(records[0].tasks),
         free_chance=_free_chance(records[0].tasks, first.heads),
         heads=first.heads,
+        dead=mean_std([(record.dead_features or [None])[-1] for record in records]),
         setup=_setup(first, records[0]),
         stream=first.stream,
     )
