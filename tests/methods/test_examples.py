@@ -44,6 +44,15 @@ def test_the_guides_commands_run(command, guide, capsys):
     assert list(guide.glob("runs/permuted-digits/mymodule.MyMethod/*/1234/record.json"))
 
 
+@pytest.mark.long
+def test_the_accuracies_in_the_guide_are_what_its_commands_give(guide, capsys):
+    shown = re.search(r"A_T ([\d.]+) % \(seed 1234\);.*`--method van`, has ([\d.]+) %", GUIDE)
+    for method, accuracy in zip(("mymodule:MyMethod", "van"), shown.groups(), strict=True):
+        assert main(["run", "permuted-digits", "--method", method, "--json"]) == 0
+        ours = json.loads(capsys.readouterr().out)["metrics"]["A_T"]["mean"]
+        assert 100 * ours == pytest.approx(float(accuracy), abs=1)  # processors round differently
+
+
 def test_a_method_that_was_edited_is_another_run(guide, monkeypatch):
     before = config_for("permuted-digits", "mymodule:MyMethod")
     assert config_for("permuted-digits", "mymodule:MyMethod").hash == before.hash

@@ -24,14 +24,14 @@ def compare(
     against: Against = None,
     format_: Format = "table",
 ) -> None:
-    """Compare methods (Table 1). Mean and std over seeds, with the published values beside ours."""
+    """Compare methods. Mean and std over seeds, with the published values beside ours."""
     from mdmt.runs.request import split_methods
 
     _compare(options, split_methods(methods), against, format_)
 
 
 def ablate(options: RunOptions, against: Against = None, format_: Format = "table") -> None:
-    """Ablation of MDMT-R (Table 2). Softmax, margins, distillation."""
+    """Ablation of MDMT-R, as in the paper's Table 2. Softmax, margins, distillation."""
     from mdmt.runs.paper import VARIANTS
 
     _compare(options, list(VARIANTS), against, format_, ablation=True)

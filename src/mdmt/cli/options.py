@@ -94,7 +94,7 @@ Methods = Annotated[
     str,
     typer.Option(
         metavar="LIST",
-        help="all, paper (Table 1), or a list such as van,er,'mdmt-r[distance=none]'.",
+        help="all, paper (its methods), or a list such as van,er,'mdmt-r[distance=none]'.",
     ),
 ]
 Against = Annotated[
