@@ -53,7 +53,8 @@ def shown_commands(page):
     for line in [*lines, *(" ".join(one.split()) for one in inline)]:
         match = re.search(r"(?:^|-m |srun |/)mdmt (?!:|--install-completion)(.*)", line)
         if match:
-            yield shlex.split(re.sub(PARTS, "1", match[1]), comments=True)
+            alone = re.sub(r" \\?\| .*", "", match[1])  # without what it is piped to
+            yield shlex.split(re.sub(PARTS, "1", alone), comments=True)
 
 
 def wrong(command, arguments):
