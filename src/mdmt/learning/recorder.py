@@ -222,11 +222,23 @@ class Recorder:
             free.append(None if measured is None else measured[1])
             between()
         features = {name: self._sample(name, model) for name in self.heads.names}
-        moved = [self._drift(name, sample) for name, sample in features.items()]
-        samples = [one for one in features.values() if one is not None and len(one)]
+        self._add_rows(given, free, features)
         record = self.record
-        replaces = self.is_more_data
-        size = len(self.heads.tasks)
+        record.memory_bytes = sum(memory.bytes.values())
+        record.buffer_bytes = buffer_bytes
+        record.weights_sha256 = model.sha256()
+        if self.stream_length:
+            self._take_snapshots(model)
+
+    def _add_rows(
+        self,
+        given: list[float | None],
+        free: list[float | None],
+        features: dict[str, Tensor | None],
+    ) -> None:
+        """Add the measurements at a task's end to the record, or replace those of its last end."""
+        record, replaces, size = self.record, self.is_more_data, len(self.heads.tasks)
+        moved = [self._drift(name, sample) for name, sample in features.items()]
         for matrix, row in (
             (record.accuracy, given),
             (record.accuracy_task_free, free),
@@ -236,16 +248,12 @@ class Recorder:
             # its deliveries.
             is_measured = any(value is not None for value in row)
             _append(matrix, row if is_measured else [], size, replaces)
+        samples = [one for one in features.values() if one is not None and len(one)]
         for numbers, value in (
             (record.dead_features, evaluation.dead_share(samples)),
             (record.feature_rank, evaluation.effective_rank(samples)),
         ):
             _append(numbers, value, size, replaces, lambda: None)
-        record.memory_bytes = sum(memory.bytes.values())
-        record.buffer_bytes = buffer_bytes
-        record.weights_sha256 = model.sha256()
-        if self.stream_length:
-            self._take_snapshots(model)
 
     @contextmanager
     def clock(self) -> Iterator[None]:
