@@ -134,3 +134,14 @@ def test_a_logged_step_takes_no_more_than_its_numbers():
 def test_a_log_without_norms_stays_as_it_was():
     text = "task,step,loss,gradient,seconds\n1,1,0.5,0.25,0.1\n"
     assert StepLog.from_csv(text).to_csv() == text
+
+
+def test_reading_a_log_makes_no_row_of_each_step(monkeypatch):
+    """A long log has hundreds of thousands, and few of them are asked for."""
+    rows = [Step(1, number + 1, 0.5, math.nan, number / 3, 2.0) for number in range(50)]
+    text = StepLog(rows).to_csv()
+    made = []
+    monkeypatch.setattr("mdmt.runs.step_log.Step", lambda *row: made.append(row) or row)
+    log = StepLog.from_csv(text)
+    assert (len(log), made) == (50, [])
+    assert log[-1][:3] == (1, 50, 0.5)
