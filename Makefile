@@ -5,7 +5,7 @@ READY := .venv/ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup run test long check bench bench-peers bench-more results docs mutants package oldest audit sbom clean
+.PHONY: setup run test long check bench bench-peers bench-more soak results docs mutants package oldest audit sbom clean
 
 setup: $(READY)
 
@@ -50,6 +50,10 @@ bench-more: $(READY)
 	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/report.py
 	$(BIN)/mdmt compare permuted-digits --methods all --tasks 5 --seeds 3 --out runs/bench
+
+# 1,000 tasks, 10^6 steps, 200 deliveries: what grows. results/soak.json, docs/performance.md; a quarter of an hour.
+soak: $(READY)
+	$(BIN)/python bench/soak.py
 
 # What the records in results/ say: RESULTS.md, the tables of README and docs; docs/results.html, which git ignores.
 results: $(READY)
