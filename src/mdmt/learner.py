@@ -45,6 +45,7 @@ from mdmt.network.heads import Heads, LearnedTask
 from mdmt.network.model import Model, Normalisation, count_features, normalisation_for
 from mdmt.network.optimiser import Optimiser
 from mdmt.network.predictor import Prediction, Predictor
+from mdmt.runs.anytime import check_interval
 from mdmt.runs.config import MAX_SEED
 from mdmt.runs.record import Record
 from mdmt.system.processes import Interrupts, interrupts_deferred
@@ -205,6 +206,7 @@ class Learner:
         with self._learning(task) as model:
             for batch in self.reader.batches(task, self._order(task), steps):
                 self.recorder.before_step(task, self.step_in_task, model)
+                self.recorder.along_the_way(self.step_in_task, model, interrupts.check)
                 self.is_halfway = True
                 self.step(batch)
                 self.step_in_task += 1
@@ -305,8 +307,13 @@ class Learner:
         *,
         on_step: OnStep | None = None,
         checkpoint: str | Path | Checkpoints | None = None,
+        evaluate_every: int = 0,
     ) -> Record:
-        """Learn every task of a stream, or list, that was not learned yet; returns the record."""
+        """Learn every task of a stream, or list, that was not learned yet; returns the record.
+
+        With `evaluate_every`, the tasks so far are evaluated every so many steps of a task, and
+        before and after it: see `Record.anytime`. It changes nothing that is learned.
+        """
         stream = self.method.arrange(arguments.stream_of(stream, self.heads.kind))
         if self.network is None:
             self._follow(stream)
@@ -315,7 +322,8 @@ class Learner:
         parts = [part for task in stream for part in task.parts]
         tested = [part for part in parts if stream.evaluate == "all" or part.name in learned]
         self.recorder.add_eval_tasks(tested)
-        self.recorder.begin_stream(parts)
+        check_interval(evaluate_every, [(self.steps_of(task), len(task.parts)) for task in stream])
+        self.recorder.begin_stream(parts, evaluate_every)
         try:
             for task in stream:
                 names = {part.name for part in task.parts}

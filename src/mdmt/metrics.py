@@ -6,9 +6,10 @@ not evaluated. `z` is the curve Z_0..Z_beta, or one row per task. Accuracies are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import groupby, pairwise
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -132,12 +133,79 @@ def forward_transfer(a: Rows, before: ArrayLike) -> float | None:
     return None if np.isnan(value) else value
 
 
+Points = Sequence[Sequence[float | None]]  # accuracies along the steps, on the tasks seen so far
+
+
+def average_anytime_accuracy(points: Points) -> float | None:
+    """AAA (Caccia et al., 2022): the mean over points of the mean accuracy on tasks seen so far.
+
+    A point has the accuracy on each task learned so far and on the current one, with the task
+    given. None if nothing was measured.
+
+    >>> average_anytime_accuracy([[0.5], [1.0], [0.5, 1.0]])
+    0.75
+    """
+    means = [np.mean(known) for point in points if (known := _known(point))]
+    return float(np.mean(means)) if means else None
+
+
+def stability_gap(points: Points) -> float | None:
+    """The stability gap (De Lange et al., 2023): how far accuracy falls while a task is learned.
+
+    For each boundary between two tasks and each task before it: the accuracy right before the
+    boundary minus the lowest accuracy until the next boundary; the mean over all of them. None with
+    one task.
+
+    >>> stability_gap([[1.0], [1.0, 0.0], [0.25, 0.5], [0.75, 1.0]])
+    0.75
+    """
+    gaps: list[float] = []
+    for before, after in pairwise(_by_task(points)):
+        for task, accuracy in enumerate(before[-1]):
+            lowest = _lowest(after, task)
+            if accuracy is not None and lowest is not None:
+                gaps.append(accuracy - lowest)
+    return float(np.mean(gaps)) if gaps else None
+
+
+def min_accuracy(points: Points) -> float | None:
+    """min-ACC (De Lange et al., 2023): the mean over tasks j < T of the lowest accuracy on j.
+
+    The lowest of all points after task j was learned: the worst that a user of it meets. None with
+    one task.
+
+    >>> min_accuracy([[1.0], [1.0, 0.0], [0.25, 0.5], [0.75, 1.0]])
+    0.25
+    """
+    stretches = _by_task(points)
+    worst: list[float] = []
+    for number, (before, _) in enumerate(pairwise(stretches)):
+        later = [point for stretch in stretches[number + 1 :] for point in stretch]
+        known = len(stretches[number - 1][-1]) if number else 0
+        lowest = [_lowest(later, task) for task in range(known, len(before[-1]))]
+        worst += [one for one in lowest if one is not None]
+    return float(np.mean(worst)) if worst else None
+
+
+def _by_task(points: Points) -> list[Points]:
+    """The points while each task was learned: each adds at least one task to those seen."""
+    return [list(stretch) for _, stretch in groupby(points, key=len)]
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _lowest(points: Points, task: int) -> float | None:
+    return min(_known(point[task] for point in points), default=None)
+
+
 @dataclass(frozen=True)
 class Metric:
     """A metric: its name, function, wording and format, for all tables, files and pages."""
 
     name: str  # in tables and files
-    function: Callable[[Rows], float | None]
+    function: Callable[[Any], float | None]
     formula: str
     meaning: str
     better: Literal["higher", "lower"]
@@ -158,7 +226,7 @@ class Metric:
         matrix = getattr(record, self.matrix, None)
         if matrix is None:
             return None
-        value = self.function(np.array(matrix, dtype=float))  # None is NaN
+        value = self.function(matrix)
         return None if value is None or np.isnan(value) else float(value)
 
     def text(self, value: float, *, signed: bool = False) -> str:
@@ -219,13 +287,48 @@ BWT = Metric(  # shown beside the accuracies of each task, not in the tables
     "what later tasks did to earlier ones",
     better="higher",
 )
+ANYTIME = (  # of runs with --evaluate-every alone
+    Metric(
+        "AAA",
+        average_anytime_accuracy,
+        "mean over points of mean_{j seen} a[j]",
+        "mean accuracy on the tasks seen so far, at all points along the steps",
+        better="higher",
+        percent=True,
+        matrix="anytime_accuracy",
+    ),
+    Metric(
+        "gap",
+        stability_gap,
+        "mean over boundaries and earlier tasks of (before - lowest until the next)",
+        "stability gap: how far accuracy on earlier tasks falls while a task is learned",
+        better="lower",
+        matrix="anytime_accuracy",
+    ),
+    Metric(
+        "min-ACC",
+        min_accuracy,
+        "mean_{j<T} min over points after task j of a[j]",
+        "the lowest accuracy on a task since it was learned",
+        better="higher",
+        percent=True,
+        matrix="anytime_accuracy",
+    ),
+)
+GAP = ANYTIME[1]
 A_T, F_T = METRICS[:2]  # methods are ranked by A_T
 A_FREE = METRICS[4]
 
 
 def metrics_of(record: object) -> dict[str, float | None]:
-    """The value of each metric, by name, computed from the matrices of a record."""
-    return {metric.name: metric.of(record) for metric in METRICS}
+    """The value of each metric, by name; those along the steps only where they were measured."""
+    return {metric.name: metric.of(record) for metric in measured([record])}
+
+
+def measured(records: Iterable[object]) -> tuple[Metric, ...]:
+    """METRICS, and ANYTIME if any of these records has points along the steps."""
+    has_points = any(getattr(record, "anytime_accuracy", None) for record in records)
+    return METRICS + ANYTIME if has_points else METRICS
 
 
 def _matrix(a: Rows, t: int | None) -> tuple[NDArray[np.float64], int]:

@@ -174,3 +174,38 @@ def test_percent_is_for_people():
         "0.123",
         "12.35",
     ]
+
+
+# Two tasks of two steps each, a third of one: before the first step, at each step, at the end.
+POINTS = [
+    [0.5], [0.7], [0.9],
+    [0.9, 0.4], [0.3, 0.6], [0.8, 0.8],
+    [0.8, 0.8, 0.0], [0.6, 0.9, 0.9],
+]  # fmt: skip
+
+
+def test_metrics_along_the_steps_by_hand():
+    means = [0.5, 0.7, 0.9, 0.65, 0.45, 0.8, 1.6 / 3, 0.8]
+    assert metrics.average_anytime_accuracy(POINTS) == pytest.approx(sum(means) / 8)
+    gaps = [0.9 - 0.3, 0.8 - 0.6, 0.8 - 0.8]  # task 1 twice, then task 2
+    assert metrics.stability_gap(POINTS) == pytest.approx(sum(gaps) / 3)
+    assert metrics.min_accuracy(POINTS) == pytest.approx((0.3 + 0.8) / 2)
+
+
+def test_metrics_along_the_steps_that_are_undefined():
+    of_one = POINTS[:3]
+    assert metrics.average_anytime_accuracy(of_one) == pytest.approx(0.7)
+    assert metrics.stability_gap(of_one) is metrics.min_accuracy(of_one) is None
+    assert metrics.average_anytime_accuracy([]) is metrics.stability_gap([]) is None
+    untested = [[0.5, None], [0.5, None, 0.2], [0.3, None, 0.6]]
+    assert metrics.average_anytime_accuracy(untested) == pytest.approx((0.5 + 0.35 + 0.45) / 3)
+    assert metrics.stability_gap(untested) == pytest.approx(0.2)
+    assert metrics.min_accuracy(untested) == pytest.approx(0.3)
+
+
+def test_metrics_along_the_steps_are_named_only_where_they_were_measured():
+    record = Record([[0.9]], [[0.5]], [[0.25] * 11])
+    assert "AAA" not in metrics.metrics_of(record)
+    record.anytime = {"steps": [0, 3], "accuracy": [[0.25], [0.75]]}
+    assert metrics.metrics_of(record)["AAA"] == 0.5
+    assert metrics.metrics_of(record)["gap"] is None

@@ -1363,3 +1363,68 @@ def test_a_network_whose_features_die_is_shown_and_named(tmp_path):
 
 def test_runs_of_earlier_versions_have_no_charts_of_dead_features(out):
     assert not {"dead", "rank"} & set(figures.charts_of(only(out)))
+
+
+ALONG = {
+    "steps": [0, 5, 10, 10, 15, 20],
+    "accuracy": [[0.5], [0.8], [1.0], [1.0, 0.5], [0.2, 0.7], [0.6, 1.0]],
+}
+
+
+def test_accuracies_along_the_steps_are_shown_where_they_were_measured(tmp_path, capsys):
+    measured = leave(tmp_path, "er", tasks=2)
+    assert "Along the steps" not in html(tmp_path)
+    change(measured, anytime=ALONG)
+    leave(tmp_path, "van", tasks=2)
+    found = only(tmp_path)
+    (drawn,) = figures.figures_of([found], None, compute=False)
+    assert list(drawn.along_steps) == ["er"]
+    lines = drawn.along_steps["er"]
+    assert lines.boundaries == [10]
+    assert [(task, *map(list, line)) for task, line in lines.lines.items()] == [
+        (1, [10, 10, 15, 20], [100, 100, 20, 60])
+    ]
+    text = svg.task_lines(lines, "red", "name", "title")
+    (path,) = re.findall(r'class="line"[^>]* d="M([^"]*)"', text)
+    marks = np.array([pair.split() for pair in re.findall(r"[\d.]+ [\d.]+", path)], dtype=float)
+    assert (svg.LINES_BOTTOM - marks[:, 1]) / (svg.LINES_BOTTOM - svg.TOP) == pytest.approx(
+        [1, 1, 0.2, 0.6], abs=0.001
+    )
+    assert (marks[:, 0] - svg.LINES_LEFT) / (svg.RIGHT - svg.LINES_LEFT) == pytest.approx(
+        [0.5, 0.5, 0.75, 1], abs=0.001
+    )
+    assert "task 1: lowest 20.0 %, 60.0 % at the end" in text
+    whole = html(tmp_path)
+    assert "<h3>Along the steps</h3>" in whole
+    assert "stability gap 0.800</span>" in whole
+    assert "min-ACC (%) ↑" in whole
+    grid = tables.main_grid(found.rows)
+    assert grid.columns[-5:-2] == ["AAA (%)", "gap", "min-ACC (%)"]
+    assert [row[-5:-2] for row in grid.rows] == [["-", "-", "-"], ["71.67", "0.800", "20.00"]]
+    capsys.readouterr()
+    assert main(["runs", "show", str(measured)]) == 0
+    assert re.search(r"min-ACC \(%\) +20.00 ", capsys.readouterr().out)
+    assert "gap_mean" in tables.csv_lines(found.rows)[0]
+
+
+def test_a_long_line_keeps_its_lowest_points():
+    x = np.arange(10_000.0)
+    y = np.full(10_000, 0.9)
+    y[[17, 5000, 9998]] = 0.1, 0.2, 0.3
+    kept, values = figures.thinned(x, y)
+    assert len(kept) <= figures.MOST_POINTS + 1
+    assert dict(zip(kept, values, strict=True)).items() >= {(17, 0.1), (5000, 0.2), (9998, 0.3)}
+    assert (kept[0], kept[-1]) == (0, 9999)
+
+
+def test_seeds_that_were_measured_at_other_steps_are_not_averaged(tmp_path):
+    other = {"steps": [*ALONG["steps"][:-2], 16, 20], "accuracy": ALONG["accuracy"]}
+    half = [[0.5 * one for one in row] for row in ALONG["accuracy"]]
+    folders = [leave(tmp_path, "er", seed, tasks=2) for seed in (1, 2)]
+    change(folders[0], anytime=ALONG)
+    change(folders[1], anytime={**ALONG, "accuracy": half})
+    (drawn,) = figures.figures_of([only(tmp_path)], None, compute=False)
+    assert drawn.along_steps["er"].lines[1][1] == pytest.approx([75, 75, 15, 45])
+    change(folders[1], anytime={**other, "accuracy": half})
+    (drawn,) = figures.figures_of([only(tmp_path)], None, compute=False)
+    assert drawn.along_steps["er"].lines[1][1] == pytest.approx([100, 100, 20, 60])

@@ -84,6 +84,9 @@ KEYS["record.json"] = (
     "dead_features.0",
     "feature_rank",
     "feature_rank.1",
+    "anytime",
+    "anytime.steps",
+    "anytime.accuracy.0.0",
     "tasks",
     "seconds",
     "steps",
@@ -159,7 +162,9 @@ def originals(tmp_path_factory):
 
     for method, settings in SETTINGS.items():
         options = dict(setting.split("=") for setting in settings)
-        config = config_for("permuted-digits", method, tasks=2, subset=20, settings=options)
+        config = config_for(
+            "permuted-digits", method, tasks=2, subset=20, evaluate_every=1, settings=options
+        )
         with suppress(Enough):
             run(config, out, every=1, on_step=stop if method == "er" else None)
     for path in out.rglob("snapshots.safetensors"):

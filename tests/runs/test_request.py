@@ -117,7 +117,7 @@ def test_the_command_in_the_report_does_the_same_runs(name, place, monkeypatch):
 def test_every_difference_from_the_defaults_is_written_and_read(monkeypatch):
     request = RunRequest(
         "split-cub", "er[lr=0.1]", 2, 5, 3, ["a=1", "b=x y"], "paper", "best", "some where", 64, 9,
-        "resnet18[width=3]", "w.pth", True, True, 2, "cuda:1", "bf16",
+        "resnet18[width=3]", "w.pth", True, True, 7, 2, "cuda:1", "bf16",
     )  # fmt: skip
     options = parsed(shlex.split(shlex.join(request.argv())), monkeypatch)
     assert RunRequest(**{name: getattr(options, name) for name in vars(request)}) == request

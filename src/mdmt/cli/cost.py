@@ -21,6 +21,7 @@ UNUSED = (
     "seed",
     "weights",
     "keep_model",
+    "evaluate_every",
     "workers",
     "cluster",
     "out",

@@ -56,6 +56,11 @@ WORDS: dict[str, ParameterInfo] = {  # the help text of each field of RunOptions
     "keep_model": typer.Option(
         "--keep-model", help="Keep the learned network in the run folder, for Learner.load."
     ),
+    "evaluate_every": typer.Option(
+        min=0,
+        metavar="N",
+        help="Also evaluate the tasks so far every N steps: AAA, stability gap, min-ACC; 0: never.",
+    ),
     "threads": typer.Option(min=1, metavar="N", help="Threads per run."),
     "device": typer.Option(
         metavar="DEVICE",

@@ -169,10 +169,24 @@ def moments(record: RunRecord, steps: StepLog, batch: int) -> Moments:
         for name in MATRICES:
             for other, value in enumerate(getattr(record, name)[number - 1], 1):
                 values[number, END, 3, f"{name} of task {other} at the end of the task"] = value
+    values |= _points(record)
     for name in NUMBERS:
         for number, value in enumerate(getattr(record, name), 1):
             if value is not None:  # earlier versions did not measure it
                 values[number, END, 3, f"{name} at the end of the task"] = value
+    return values
+
+
+def _points(record: RunRecord) -> Moments:
+    """The accuracies along the steps, by the step of the task that was learned then."""
+    values: Moments = {}
+    if record.anytime is None:
+        return values
+    first: dict[int, int] = {}  # the step at which each task began
+    for step, row in zip(record.anytime["steps"], record.anytime["accuracy"], strict=True):
+        done = step - first.setdefault(len(row), step)
+        for other, value in enumerate(row, 1):
+            values[len(row), done, 2, f"accuracy on task {other} after these steps"] = value
     return values
 
 

@@ -108,6 +108,7 @@ def resolve(
         device=FIELD_CHECKS["device"]("device", str(device)),
         precision=precision_of(request.precision, device),
         keep_model=request.keep_model,
+        evaluate_every=request.evaluate_every,
         label=label_of(name, own if chosen == USUAL else {**own, "preset": chosen}),
     ).checked()
 

@@ -139,7 +139,12 @@ def _learn(config: RunConfig, folder: RunFolder, options: _Options) -> RunRecord
             forecast.after_step(learner)
             _after_step(learner, work, options)
 
-        learned = learner.run(stream, on_step=after_step, checkpoint=checkpoints)
+        learned = learner.run(
+            stream,
+            on_step=after_step,
+            checkpoint=checkpoints,
+            evaluate_every=config.evaluate_every,
+        )
         record = RunRecord.of(learned, reduced(config, stream), ranks.size())
         ranks.first(lambda: _finish(config, folder, learner, record))
         return record

@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
@@ -31,6 +31,7 @@ from mdmt.memory import Memory
 from mdmt.metrics import BETA, curve_stride
 from mdmt.network.heads import LearnedTask
 from mdmt.network.model import Model, unit
+from mdmt.runs.anytime import add_point
 from mdmt.runs.record import Record, TaskInfo
 from mdmt.runs.step_log import ROWS, Step, StepLog
 from mdmt.system.files import JsonObject
@@ -77,6 +78,7 @@ class Recorder:
         self.step_log = StepLog()
         # The training examples of each task by name while a stream is run, else none.
         self.stream_sizes: dict[str, int] = {}
+        self.evaluate_every = 0  # steps between two points of `record.anytime`; 0: none
         self._pending: list[PendingStats] = []
         self._stats: tuple[float, float, float] | None = None  # of this step, once they are read
 
@@ -98,8 +100,14 @@ class Recorder:
 
     # Along the way.
 
-    def begin_stream(self, parts: Iterable[Task]) -> None:
-        """Log steps and take snapshots from now on, for these tasks and those learned before."""
+    def begin_stream(self, parts: Iterable[Task], evaluate_every: int = 0) -> None:
+        """Log steps and take snapshots from now on, for these tasks and those learned before.
+
+        With `evaluate_every`, tasks are evaluated along the way too.
+        """
+        self.evaluate_every = evaluate_every
+        if evaluate_every and self.record.anytime is None:
+            self.record.anytime = {"steps": [], "accuracy": []}
         before = {task["name"]: task["train"] or 0 for task in self.record.tasks}
         self.stream_sizes = {part.name: len(part.train) for part in parts} | before
         chosen = snapshots.chosen_tasks(self.stream_length)
@@ -108,8 +116,9 @@ class Recorder:
             self.snapshots = {name: self.snapshots[name] for name in kept}
 
     def end_stream(self) -> None:
-        """Stop logging steps and taking snapshots."""
+        """Stop logging steps, taking snapshots and evaluating along the way."""
         self.stream_sizes = {}
+        self.evaluate_every = 0
 
     def begin_task(self, task: Task) -> None:
         """Add a new task to the record."""
@@ -152,6 +161,19 @@ class Recorder:
         if first_time and len(curve) <= BETA and len(curve) * self.curve_stride == step:
             measured = self.accuracies(task.parts[0], model)  # joint pools even a single task
             curve.append(None if measured is None else measured[0])
+
+    def along_the_way(self, step: int, model: Model, between: Callable[[], None]) -> None:
+        """Evaluate the tasks so far before this step of the current one, if it is due.
+
+        A network of the user's that draws random numbers draws the same ones afterwards.
+        """
+        if self.evaluate_every and step % self.evaluate_every == 0 and not self.is_more_data:
+            with torch.random.fork_rng(devices=[]):
+                self._add_point(self._evaluate(self.heads.names, model, between)[0])
+
+    def _add_point(self, given: list[float | None]) -> None:
+        if self.record.anytime is not None:
+            add_point(self.record.anytime, self.record.steps, given)
 
     def check_update(self, step: int, losses: Sequence[Tensor], gradient: Tensor) -> None:
         """Note loss and gradient of an update that is about to be made, and check them."""
@@ -213,32 +235,12 @@ class Recorder:
         """
         names = self.heads.names
         names += [name for name in self.eval_tasks if name not in names]
-        given: list[float | None] = []
-        free: list[float | None] = []
-        for name in names:
-            task = self.eval_tasks.get(name)
-            measured = None if task is None else self.accuracies(task, model)
-            given.append(None if measured is None else measured[0])
-            free.append(None if measured is None else measured[1])
-            between()
+        given, free = self._evaluate(names, model, between)
         features = {name: self._sample(name, model) for name in self.heads.names}
-        self._add_rows(given, free, features)
-        record = self.record
-        record.memory_bytes = sum(memory.bytes.values())
-        record.buffer_bytes = buffer_bytes
-        record.weights_sha256 = model.sha256()
-        if self.stream_length:
-            self._take_snapshots(model)
-
-    def _add_rows(
-        self,
-        given: list[float | None],
-        free: list[float | None],
-        features: dict[str, Tensor | None],
-    ) -> None:
-        """Add the measurements at a task's end to the record, or replace those of its last end."""
-        record, replaces, size = self.record, self.is_more_data, len(self.heads.tasks)
         moved = [self._drift(name, sample) for name, sample in features.items()]
+        record = self.record
+        replaces = self.is_more_data
+        size = len(self.heads.tasks)
         for matrix, row in (
             (record.accuracy, given),
             (record.accuracy_task_free, free),
@@ -248,10 +250,21 @@ class Recorder:
             # its deliveries.
             is_measured = any(value is not None for value in row)
             _append(matrix, row if is_measured else [], size, replaces)
-        samples = [one for one in features.values() if one is not None and len(one)]
+        self._add_numbers(list(features.values()), size, replaces)
+        if self.evaluate_every:
+            self._add_point(given[:size])
+        record.memory_bytes = sum(memory.bytes.values())
+        record.buffer_bytes = buffer_bytes
+        record.weights_sha256 = model.sha256()
+        if self.stream_length:
+            self._take_snapshots(model)
+
+    def _add_numbers(self, features: Sequence[Tensor | None], size: int, replaces: bool) -> None:
+        """Add what the features of all samples tell at the end of the last of `size` tasks."""
+        samples = [one for one in features if one is not None and len(one)]
         for numbers, value in (
-            (record.dead_features, evaluation.dead_share(samples)),
-            (record.feature_rank, evaluation.effective_rank(samples)),
+            (self.record.dead_features, evaluation.dead_share(samples)),
+            (self.record.feature_rank, evaluation.effective_rank(samples)),
         ):
             _append(numbers, value, size, replaces, lambda: None)
 
@@ -267,6 +280,20 @@ class Recorder:
     def accuracies(self, task: Task, model: Model) -> tuple[float, float] | None:
         """Accuracy on a task with the task given, and with all seen heads competing."""
         return evaluation.accuracies(task, model, self.reader, per_class=self.per_class)
+
+    def _evaluate(
+        self, names: Iterable[str], model: Model, between: Callable[[], None]
+    ) -> tuple[list[float | None], list[float | None]]:
+        """The accuracy on each task with the task given, and without; None if it is not tested."""
+        given: list[float | None] = []
+        free: list[float | None] = []
+        for name in names:
+            task = self.eval_tasks.get(name)
+            measured = None if task is None else self.accuracies(task, model)
+            given.append(None if measured is None else measured[0])
+            free.append(None if measured is None else measured[1])
+            between()
+        return given, free
 
     def _sample(self, name: str, model: Model) -> Tensor | None:
         """The features of a task's fixed sample; None without test examples."""
@@ -348,7 +375,9 @@ def _rows_copied(value: object) -> object:
 
     A deep copy of a thousand tasks takes seconds: their matrices have a million numbers.
     """
-    return list(map(copy, value)) if isinstance(value, list) else value
+    if isinstance(value, dict):  # the points along the steps
+        return {name: list(part) for name, part in value.items()}
+    return list(map(copy, value)) if isinstance(value, list) else deepcopy(value)
 
 
 def _append(

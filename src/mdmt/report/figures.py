@@ -11,9 +11,11 @@ import numpy as np
 
 from mdmt.report import features
 from mdmt.report.charts import CHARTS, Chart
-from mdmt.report.study import Array, Run, Study
+from mdmt.report.study import Array, Entry, Run, Study
 
 MAX_SHOWN_TASKS = 40  # longer streams are sampled
+MOST_LINES = 8  # of earlier tasks along the steps
+MOST_POINTS = 400  # of such a line
 Clouds = dict[str, dict[str, Array]]  # method -> group -> points
 
 
@@ -40,6 +42,14 @@ class TaskAccuracies:
 
 
 @dataclass(frozen=True)
+class TaskLines:
+    """The accuracy (%) of one method on earlier tasks along the steps, mean over seeds."""
+
+    lines: dict[int, tuple[Array, Array]]  # steps and accuracies, by task, counted from 1
+    boundaries: list[int]  # the steps at which a task ends and the next one begins
+
+
+@dataclass(frozen=True)
 class Figures:
     """A study with its figures."""
 
@@ -62,6 +72,12 @@ class Figures:
             label: TaskAccuracies(numbers, one.mean.diagonal()[sample], one.mean[-1, sample])
             for label, one in self.accuracies.items()
         }
+
+    @cached_property
+    def along_steps(self) -> dict[str, TaskLines]:
+        """The accuracy on earlier tasks along the steps, of the methods that measured it."""
+        found = {entry.label: task_lines(entry) for entry in self.study.entries}
+        return {label: lines for label, lines in found.items() if lines is not None}
 
     @cached_property
     def drifts(self) -> Matrices:
@@ -91,6 +107,49 @@ class Figures:
             mean = seeds.mean(axis=0)
             matrices[entry.label] = MeanMatrix(names, mean, seeds.std(axis=0), len(seeds))
         return matrices
+
+
+def task_lines(entry: Entry) -> TaskLines | None:
+    """The accuracy on tasks of a method after it has learned them; None if it was not measured.
+
+    Seeds are averaged if they were measured at the same steps, else it is that of the first.
+    """
+    points = [run.record.anytime for run in entry.runs if run.record.anytime is not None]
+    steps = [(one["steps"], [len(row) for row in one["accuracy"]]) for one in points]
+    if not steps or len(set(steps[0][1])) == 1:  # no earlier task
+        return None
+    x, seen = np.array(steps[0][0]), np.array(steps[0][1])
+    seeds = [one for one, its in zip(points, steps, strict=True) if its == steps[0]]
+    starts = np.flatnonzero(np.diff(seen)) + 1  # the first point of each task but the first
+    lines = {}
+    for place in _some(len(starts)):
+        end = starts[place] - 1  # of the task that is followed
+        task = int(seen[end])
+        rows = [[row[task - 1] for row in one["accuracy"][end:]] for one in seeds]
+        mean = 100 * np.array(rows, dtype=float).mean(axis=0)
+        if np.isfinite(mean).any():
+            lines[task] = thinned(x[end:].astype(float), mean)
+    return TaskLines(lines, x[starts].tolist()) if lines else None
+
+
+def thinned(x: Array, y: Array) -> tuple[Array, Array]:
+    """At most MOST_POINTS points; of several in a row the first and the lowest, since falls count.
+
+    >>> [list(map(float, one)) for one in thinned(np.arange(4.0), np.array([3, 1, 2, 4.0]))]
+    [[0.0, 1.0, 2.0, 3.0], [3.0, 1.0, 2.0, 4.0]]
+    """
+    if len(x) <= MOST_POINTS:
+        return x, y
+    kept = {len(x) - 1}
+    for part in np.array_split(np.arange(len(x)), MOST_POINTS // 2):
+        kept |= {int(part[0]), int(part[np.argmin(np.nan_to_num(y[part], nan=np.inf))])}
+    places = sorted(kept)
+    return x[places], y[places]
+
+
+def _some(number: int) -> list[int]:
+    """At most MOST_LINES of so many, evenly spaced from first to last."""
+    return sorted({round(k) for k in np.linspace(0, number - 1, min(number, MOST_LINES))})
 
 
 def task_sample(tasks: int) -> list[int]:

@@ -12,7 +12,7 @@ import numpy as np
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
-from mdmt.metrics import A_T, BWT, Metric, average_accuracy
+from mdmt.metrics import A_T, BWT, GAP, Metric, average_accuracy
 from mdmt.report import heatmaps, sections, svg
 from mdmt.report.charts import Chart, trend
 from mdmt.report.figures import Clouds, Figures, group_names
@@ -77,6 +77,7 @@ class StudyView:
     pairs: Heatmap
     charts: list[ChartView]
     bars: list[tuple[str, str, Markup]]  # label, backward transfer, drawing
+    steps: list[tuple[str, str, Markup]]  # label, stability gap, drawing
     clouds: dict[str, CloudView]
     matrices: list[Heatmap]
     drifts: list[Heatmap]
@@ -164,6 +165,7 @@ def _study_view(figures: Figures, look: dict[str, Style]) -> StudyView:
         pairs=heatmaps.pairs(study),
         charts=[_chart_view(chart, prefix, look) for chart in figures.charts.values()],
         bars=_task_bars(figures, prefix, look),
+        steps=_task_lines(figures, prefix, look),
         clouds={name: _cloud_view(name, clouds, prefix) for name, clouds in figures.clouds.items()},
         matrices=heatmaps.accuracy_maps(figures),
         drifts=heatmaps.drift_maps(figures),
@@ -190,6 +192,23 @@ def _task_bars(
         title = f"Accuracy on each task, {label}"
         drawing = svg.task_bars(bars, colour, f"{prefix}-bars-{number}", title)
         panels.append((label, format_metric(BWT, transfer, signed=True), Markup(drawing)))
+    return panels
+
+
+def _task_lines(
+    figures: Figures, prefix: str, look: dict[str, Style]
+) -> list[tuple[str, str, Markup]]:
+    panels = []
+    for number, entry in enumerate(figures.study.entries):
+        label = entry.label
+        if label not in figures.along_steps:
+            continue
+        colour = CSS_VARIABLES[look[label].colour]
+        title = f"Accuracy on earlier tasks along the steps, {label}"
+        name = f"{prefix}-steps-{number}"
+        drawing = svg.task_lines(figures.along_steps[label], colour, name, title)
+        gap = format_metric(GAP, entry.row.metrics.get(GAP.name))
+        panels.append((label, gap, Markup(drawing)))
     return panels
 
 

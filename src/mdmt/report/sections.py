@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-import mdmt.metrics as metrics
 from mdmt.metrics import A_FREE, A_T, Metric
 from mdmt.report.charts import Chart, Series, measured
 from mdmt.report.features import first_run
@@ -21,7 +20,7 @@ from mdmt.runs.config import RunConfig
 from mdmt.runs.differences import with_differences
 from mdmt.runs.ranking import ranking
 from mdmt.runs.request import RunRequest
-from mdmt.runs.rows import Row, Spread, reference
+from mdmt.runs.rows import Row, Spread, metrics_in, reference
 from mdmt.system.own_code import is_in_memory
 from mdmt.words import bytes_text
 
@@ -162,7 +161,7 @@ def main_table(study: Study) -> Table:
     for row in study.rows:
         cells = []
         for metric in shown:
-            ours = row.metrics[metric.name]
+            ours = row.metrics.get(metric.name)
             cell = _cell(format_metric(metric, ours), _mean(ours), row in leaders[metric])
             cells.append(replace(cell, below=_beside(metric, row)))
         seconds = row.seconds["mean"]
@@ -185,7 +184,7 @@ def heading(metric: Metric) -> str:
 
 def shown_metrics(rows: Sequence[Row]) -> list[Metric]:
     """The metrics that any row has, without A_free if it is A_T in all of them."""
-    known = [metric for metric in metrics.METRICS if any(row.metrics[metric.name] for row in rows)]
+    known = [one for one in metrics_in(rows) if any(row.metrics.get(one.name) for row in rows)]
     if all(row.metrics[A_FREE.name] == row.metrics[A_T.name] for row in rows):
         known = [metric for metric in known if metric is not A_FREE]
     return known
@@ -193,7 +192,7 @@ def shown_metrics(rows: Sequence[Row]) -> list[Metric]:
 
 def _beside(metric: Metric, row: Row) -> str:
     """The published value and, in brackets, our value minus it; empty without one."""
-    ours = row.metrics[metric.name]
+    ours = row.metrics.get(metric.name)
     theirs: Spread | None = (row.published or {}).get(metric.name)
     if theirs is None:
         return ""
@@ -222,7 +221,7 @@ def difference_table(study: Study) -> Table | None:
             continue
         cells = []
         for metric in shown:
-            gap = gaps.metrics[metric.name]
+            gap = gaps.metrics.get(metric.name)
             mean, _, interval = format_difference(metric, gap).partition(" ")
             cells.append(replace(_cell(mean, _mean(gap)), below=interval))
         cells.append(_cell(str(len(gaps.seeds)), len(gaps.seeds)))
@@ -237,7 +236,7 @@ def methods(study: Study) -> list[MethodDetails]:
     for entry in study.entries:
         cells = entry.row.metrics
         values = [
-            (heading(metric), format_metric(metric, cells[metric.name]), metric.formula)
+            (heading(metric), format_metric(metric, cells.get(metric.name)), metric.formula)
             for metric in shown_metrics(study.rows)
         ]
         commits = sorted({run.record.versions.get("commit", "unknown") for run in entry.runs})

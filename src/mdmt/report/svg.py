@@ -14,7 +14,7 @@ import numpy as np
 
 from mdmt.report.axes import MOST_TICKS, Axis, padded_range
 from mdmt.report.charts import Chart, Series
-from mdmt.report.figures import TaskAccuracies
+from mdmt.report.figures import TaskAccuracies, TaskLines
 from mdmt.report.study import Array
 from mdmt.report.style import CSS_VARIABLES, TASK_COLOURS, TASK_MARKERS, LineStyle, Style
 
@@ -23,6 +23,7 @@ TOP, RIGHT, BOTTOM = 5, 371, 208  # edges of the plot area
 LEFT = 50  # the left edge, further right if the numbers beside it are long
 PANEL_WIDTH, PANEL_HEIGHT = 187, 173  # of a cloud of points
 BARS_LEFT, BARS_BOTTOM = 26, 106  # edges of the bars of each task
+LINES_LEFT, LINES_BOTTOM = 26, 150  # edges of the accuracies along the steps
 SWATCH_WIDTH, SWATCH_HEIGHT = 30, 14
 DIGIT = 6.2  # width of a digit, on a narrow screen too
 GAP = 6  # between an axis and its tick labels
@@ -258,6 +259,46 @@ def task_bars(bars: TaskAccuracies, colour: str, name: str, title: str) -> str:
         for task, after, end in zip(bars.tasks, bars.after, bars.end, strict=True)
     )
     return _picture(PANEL_WIDTH, BARS_BOTTOM + 16, name, title, about, parts)
+
+
+def task_lines(found: TaskLines, colour: str, name: str, title: str) -> str:
+    """The accuracy on earlier tasks along the steps, the first task in the strongest colour.
+
+    Dashed lines are the boundaries between tasks. All panels have one scale, from 0 to 100 %.
+    """
+    last = max(float(x[-1]) for x, _ in found.lines.values())
+    across, up = Axis(0, last, LINES_LEFT, RIGHT), Axis(0, 100, LINES_BOTTOM, TOP)
+    parts = _lines_frame(found, across, up)
+    for place, (x, y) in reversed(list(enumerate(found.lines.values()))):
+        known = np.isfinite(y)
+        path = _path(across.positions(x[known]), up.positions(y[known]))
+        look = f"color:{colour};opacity:{1 - 0.7 * place / max(1, len(found.lines) - 1):.2g}"
+        parts.append(f'<path class="line" style="{look}" d="{path}"/>')
+    about = "; ".join(
+        f"task {task}: lowest {_percent(np.nanmin(y))}, {_percent(y[-1])} at the end"
+        for task, (_, y) in found.lines.items()
+    )
+    return _picture(WIDTH, LINES_BOTTOM + 32, name, title, about, parts)
+
+
+def _lines_frame(found: TaskLines, across: Axis, up: Axis) -> list[str]:
+    """The grid, the boundaries between tasks, the tick labels."""
+    levels = [0.0, 25.0, 50.0, 75.0, 100.0]
+    heights = up.positions(np.array(levels))
+    ticks = _x_ticks(across, integers=True)
+    places = across.positions(np.array(ticks))
+    ends = across.positions(np.array(found.boundaries, dtype=float))
+    grid = "".join(f"M{LINES_LEFT} {_number(height)}H{RIGHT}" for height in heights)
+    dashes = "".join(f"M{_number(end)} {TOP}V{LINES_BOTTOM}" for end in ends)
+    return [
+        f'<path class="grid" d="{grid}"/>',
+        f'<path class="axis" stroke-dasharray="2 2" d="{dashes}"/>',
+        '<g text-anchor="end">',
+        *_texts([LINES_LEFT - 4.0] * len(levels), heights + 3.5, up.labels(levels)),
+        '</g><g text-anchor="middle">',
+        *_texts(places, [LINES_BOTTOM + 13.0] * len(ticks), across.labels(ticks)),
+        f'<text x="{(LINES_LEFT + RIGHT) // 2}" y="{LINES_BOTTOM + 28}">steps</text></g>',
+    ]
 
 
 def _percent(value: float) -> str:

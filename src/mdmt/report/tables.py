@@ -25,7 +25,7 @@ from mdmt.report.text import (
 from mdmt.report.verdict import verdict
 from mdmt.runs.paper import NEWER
 from mdmt.runs.ranking import ranking
-from mdmt.runs.rows import MetricSpreads, Row
+from mdmt.runs.rows import MetricSpreads, Row, metrics_in
 from mdmt.words import bytes_text, count, shared_settings
 
 NOTEBOOK = "* not in the paper's Table 1: from the public notebooks behind it"
@@ -96,7 +96,9 @@ def _names(some: list[Row], rows: list[Row]) -> str:
 def metrics_table(cells: MetricSpreads) -> Table:
     """The metrics of one method with their formulas."""
     table = Table("metric", "value", "formula", box=None, header_style="bold")
-    for metric in metrics.METRICS:
+    for metric in (*metrics.METRICS, *metrics.ANYTIME):
+        if metric.name not in cells:
+            continue
         value = format_metric(metric, cells[metric.name])
         # As Text, because rich reads the brackets of a formula as markup.
         table.add_row(metric.heading, value, Text(metric.formula))
@@ -145,15 +147,16 @@ def _has_notebook_value(row: Row) -> bool:
 def main_grid(rows: list[Row]) -> Grid:
     """Method, metrics (with published values if any row has them), seconds and memory."""
     published = published_metrics(rows)
-    leaders = {metric: ranking(rows, metric).leaders for metric in metrics.METRICS}
+    shown = metrics_in(rows)
+    leaders = {metric: ranking(rows, metric).leaders for metric in shown}
     columns = ["method"]
-    for metric in metrics.METRICS:
+    for metric in shown:
         columns += [metric.heading, "published"] if metric in published else [metric.heading]
     lines = []
     for row in rows:
         cells = [row.label]
-        for metric in metrics.METRICS:
-            cell = format_metric(metric, row.metrics[metric.name])
+        for metric in shown:
+            cell = format_metric(metric, row.metrics.get(metric.name))
             cells.append(Strong(cell) if row in leaders[metric] else cell)
             if metric in published:
                 cells.append(published_text(metric, row))
@@ -165,13 +168,14 @@ def main_grid(rows: list[Row]) -> Grid:
 
 def difference_grid(rows: list[Row]) -> Grid:
     """Each row minus the reference row."""
+    shown = metrics_in(rows)
     lines = []
     for row in rows:
         if row.differences is not None:
             cells = row.differences.metrics
-            values = [format_difference(m, cells[m.name]) for m in metrics.METRICS]
+            values = [format_difference(m, cells.get(m.name)) for m in shown]
             lines.append([row.label, *values, str(len(row.differences.seeds))])
-    return Grid(["method", *(metric.heading for metric in metrics.METRICS), "seeds"], lines)
+    return Grid(["method", *(metric.heading for metric in shown), "seeds"], lines)
 
 
 def captions(rows: list[Row]) -> list[str]:
@@ -232,7 +236,7 @@ def csv_lines(rows: list[Row]) -> list[dict[str, object]]:
             "published_": row.published or {},
             "difference_": {} if row.differences is None else row.differences.metrics,
         }
-        for metric in metrics.METRICS:
+        for metric in metrics_in(rows):
             for prefix, source in sources.items():
                 cell = source.get(metric.name) or {"mean": None, "std": None}
                 line |= {f"{prefix}{metric.name}_{part}": cell[part] for part in ("mean", "std")}

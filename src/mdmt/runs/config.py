@@ -23,6 +23,7 @@ NEUTRAL: Settings = {  # a key with this value is left out of the hash
     "threads": 1, "device": "cpu", "precision": "fp32", "image_size": None, "subset": None,
     "weights": None, "cross_validation": False, "validation": None, "source": None,
     "fingerprint": None, "augment": "none", "network_source": None, "stream": "own",
+    "evaluate_every": 0,
 }  # fmt: skip
 # Keys that do not change the result, and the seed, which names a folder below the hash. Without
 # skip_broken, broken images end the run, so there is no other result to confuse it with.
@@ -66,6 +67,7 @@ class RunConfig:
     device: str
     precision: str
     keep_model: bool  # save the learner at the end
+    evaluate_every: int  # steps between two points of the record's anytime; 0: none
     label: str
 
     @property
@@ -187,5 +189,6 @@ FIELD_CHECKS: dict[str, gate.Check] = {
     "device": gate.matching(r"cpu|(cuda|mps|xpu)(:\d{1,3})?", "cpu, cuda, cuda:N, mps or xpu"),
     "precision": gate.matching("fp32|bf16", "fp32 or bf16"),
     "keep_model": gate.flag,
+    "evaluate_every": gate.whole(0, 10**9),
     "label": gate.text,
 }

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, cast
 
+import mdmt.runs.anytime as points
 import mdmt.runs.gate as gate
 from mdmt.errors import Mistake
 from mdmt.metrics import BETA, metrics_of
@@ -66,11 +67,17 @@ class Record:
     weights_sha256: str = ""
     dead_features: list[float | None] = field(default_factory=list)
     feature_rank: list[float | None] = field(default_factory=list)
+    anytime: points.Anytime | None = None  # with `evaluate_every`
 
     @property
     def metrics(self) -> dict[str, float | None]:
         """The value of each of METRICS, by name."""
         return metrics_of(self.padded())
+
+    @property
+    def anytime_accuracy(self) -> Matrix | None:
+        """The accuracies of each point along the steps."""
+        return None if self.anytime is None else self.anytime["accuracy"]
 
     @property
     def stored_bytes(self) -> int:
@@ -137,11 +144,12 @@ class Record:
         measured: JsonObject = {name: _cells(name, rows[name], *limits[name]) for name in rows}
         for name in NUMBERS:
             measured[name] = _numbers(name, content, len(measured["accuracy"]))
+        measured["anytime"] = points.checked(content.get("anytime"), len(tasks))
         return cls(**measured, **_costs(content), tasks=tasks)
 
     def to_json(self) -> JsonObject:
         """The measurements and metrics, as record.json holds them, with the versions in use."""
-        content = dataclasses.asdict(self.padded())
+        content = _without_null(dataclasses.asdict(self.padded()))
         return {**content, "metrics": self.metrics, "versions": versions()}
 
 
@@ -165,7 +173,7 @@ class RunRecord(Record):
     def to_json(self) -> JsonObject:
         """The content of record.json."""
         measured = {one.name: getattr(self, one.name) for one in dataclasses.fields(Record)}
-        content = {**measured, "metrics": self.metrics}
+        content = {**_without_null(measured), "metrics": self.metrics}
         if self.finished:
             content |= {"versions": self.versions, "reduced": self.reduced, "ranks": self.ranks}
         return {**content, "finished": self.finished, **self.other}
@@ -221,6 +229,7 @@ def _measurements(content: JsonObject) -> JsonObject:
         "drift": matrix("drift", -1e6, 1e6),
         "tasks": tasks,
         **{name: _numbers(name, content, size) for name in NUMBERS},
+        "anytime": points.checked(content.get("anytime"), size),
         **_costs(content),
     }
 
@@ -232,6 +241,12 @@ def _numbers(name: str, content: JsonObject, size: int) -> list[float | None]:
         raise Mistake(f"{name} does not have {size} numbers")
     most = 1.0 if name == "dead_features" else 1e9
     return _cells(name, [values], 0.0, most)[0]
+
+
+def _without_null(measured: JsonObject) -> JsonObject:
+    """Without the key of what was not measured along the steps."""
+    off = measured["anytime"] is None
+    return {name: value for name, value in measured.items() if not (off and name == "anytime")}
 
 
 def _costs(content: JsonObject) -> JsonObject:

@@ -37,6 +37,7 @@ class RunRequest:
     weights: str | None = None
     skip_broken: bool = False
     keep_model: bool = False
+    evaluate_every: int = 0  # steps
     threads: int = 1
     device: str = "cpu"
     precision: str = "fp32"
@@ -63,6 +64,7 @@ class RunRequest:
             weights=config.weights_file,
             skip_broken=config.skip_broken,
             keep_model=config.keep_model,
+            evaluate_every=config.evaluate_every,
             threads=config.threads,
             device=config.device,
             precision=config.precision,

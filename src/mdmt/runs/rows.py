@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NotRequired, TypedDict
 
 import mdmt.metrics as metrics
-from mdmt.metrics import A_FREE, A_T
+from mdmt.metrics import A_FREE, A_T, Metric
 from mdmt.published import own_paper, published, table
 from mdmt.published.settings import ONE_STREAM, UNRECORDED, behind_table_1
 from mdmt.runs.config import RunConfig
@@ -151,7 +151,10 @@ def row_of(
         reading=first.arguments.get("reading"),
         seeds=[config.seed for config in configs],
         reduced=reduced,
-        metrics={m.name: mean_std([m.of(record) for record in records]) for m in metrics.METRICS},
+        metrics={
+            metric.name: mean_std([metric.of(record) for record in records])
+            for metric in metrics.measured(records)
+        },
         published=None if reduced else published_for(first),
         runs=list(folders),
         seconds=_mean_std([record.seconds for record in records]),
@@ -202,6 +205,12 @@ def mean_std(values: Sequence[float | None]) -> Spread | None:
 
 def _mean_std(numbers: list[float]) -> Spread:
     return {"mean": statistics.fmean(numbers), "std": statistics.pstdev(numbers), "runs": numbers}
+
+
+def metrics_in(rows: Sequence[Row]) -> list[Metric]:
+    """The metrics of a table: those along the steps only if any of its rows has them."""
+    known = set().union(*(row.metrics for row in rows))
+    return [*metrics.METRICS, *(metric for metric in metrics.ANYTIME if metric.name in known)]
 
 
 def values_by_seed(row: Row, name: str) -> dict[int, float] | None:
