@@ -190,6 +190,9 @@ def test_metrics_along_the_steps_by_hand():
     gaps = [0.9 - 0.3, 0.8 - 0.6, 0.8 - 0.8]  # task 1 twice, then task 2
     assert metrics.stability_gap(POINTS) == pytest.approx(sum(gaps) / 3)
     assert metrics.min_accuracy(POINTS) == pytest.approx((0.3 + 0.8) / 2)
+    worse = [*POINTS[:-1], [0.1, 0.9, 0.9]]
+    assert metrics.stability_gap(worse) == pytest.approx((0.6 + 0.7 + 0.0) / 3)
+    assert metrics.min_accuracy(worse) == pytest.approx((0.1 + 0.8) / 2)
 
 
 def test_metrics_along_the_steps_that_are_undefined():

@@ -1428,3 +1428,19 @@ def test_seeds_that_were_measured_at_other_steps_are_not_averaged(tmp_path):
     change(folders[1], anytime={**other, "accuracy": half})
     (drawn,) = figures.figures_of([only(tmp_path)], None, compute=False)
     assert drawn.along_steps["er"].lines[1][1] == pytest.approx([100, 100, 20, 60])
+
+
+def test_accuracy_without_the_task_along_learning(tmp_path):
+    leave(tmp_path, "van")
+    for seed in (1, 2):
+        assert "free" not in figures.charts_of(only(tmp_path))
+        folder = leave(tmp_path, "er", seed)
+    free = [[0.8, None, None], [0.2, 0.6, None], [0.1, 0.2, 0.6]]
+    change(folder, accuracy_task_free=free)
+    change(folder.parent / "1", accuracy_task_free=[[0.6, None, None], *free[1:]])
+    chart = figures.charts_of(only(tmp_path))["free"]
+    assert [one.label for one in chart.series] == ["van", "er"]
+    er = chart.series[1]
+    assert er.y == pytest.approx([70, 40, 30])
+    assert er.high - er.y == pytest.approx([10, 0, 0])
+    assert "Accuracy without the task, along learning" in html(tmp_path)

@@ -114,6 +114,27 @@ def trend(study: Study) -> Chart:
     )
 
 
+def free_trend(study: Study) -> Chart | None:
+    """Accuracy without the task along learning; None if it is that with the task in all rows."""
+    if all(run.record.accuracy_task_free == run.record.accuracy for run in study.runs):
+        return None
+    numbers = range(1, study.tasks + 1)
+
+    def averages(run: Run) -> list[float | None]:
+        return [average_accuracy(run.record.accuracy_task_free, t) for t in numbers]
+
+    return Chart(
+        "free",
+        "Accuracy without the task, along learning",
+        TASKS_LEARNED,
+        "A_free after each task (%)",
+        over_seeds(study, np.array(numbers, dtype=float), averages, 100),
+        "The mean accuracy over the tasks so far if the task is not given, so that the classes of"
+        f" all these tasks compete; at the end it is A_free. {band_note(study)}",
+        better=HIGHER,
+    )
+
+
 def learning_speed(study: Study) -> Chart:
     """Fig. 7: LCA_b for b = 0..10."""
 
@@ -268,6 +289,6 @@ def _cost(
 
 
 CHARTS: tuple[Callable[[Study], Chart | None], ...] = (
-    trend, forgetting_chart, learning_speed, drift_chart, dead_chart, rank_chart,
+    trend, free_trend, forgetting_chart, learning_speed, drift_chart, dead_chart, rank_chart,
     cost_in_seconds, cost_in_memory,
 )  # fmt: skip

@@ -77,9 +77,10 @@ class Comparison:
     def plot(self, name: str = "fig4") -> Picture:
         """A figure of matplotlib; mean over seeds, with one standard deviation around it.
 
-        `name`: `fig4` (average accuracy along learning), `forgetting` (task by task), `fig7` (how
-        fast a task is learned), `drift` (of features), `dead` (features), `rank` (of features),
-        `cost-seconds` or `cost-bytes` (accuracy against cost).
+        `name`: `fig4` (average accuracy along learning), `free` (where the task is not given),
+        `forgetting` (task by task), `fig7` (how fast a task is learned), `drift` (of features),
+        `dead` (features), `rank` (of features), `cost-seconds` or `cost-bytes` (accuracy against
+        cost).
         """
         optional("matplotlib", "plot")
         from mdmt.report.drawing import draw_chart
