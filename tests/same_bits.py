@@ -11,7 +11,10 @@ on the embedded benchmarks is compared too: it is the name of a run's folder, so
 finished runs.
 
 Weights have the same bits on one kind of processor only. `--short` compares bits where the file was
-recorded on the same kind, and everywhere else the length of the weights in double precision.
+recorded on the same kind, and everywhere else the length of the weights in double precision. Some
+cells multiply a rounding by millions, such as those of L1 distillation with its ties. How much is
+measured here, by inputs that are a few roundings longer or shorter, and a cell may differ by
+SAFETY times that.
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ NETWORKS = ("mlp-shared", "mlp-per-task", "resnet")
 WAYS = ("plain", "resumed", "more")
 BENCHMARKS = ("permuted-digits", "split-digits")
 TOLERANCE = 1e-9  # of the length of the weights, in double precision
+ROUNDINGS = (-6, -2, 2, 4)  # by which the inputs of a cell that differs are stretched
+SAFETY = 10
+STRETCHED = "stretched:"  # before the names of cells, in what a process is asked to measure
 SETTINGS = {
     "ewc": {"window": 3, "strength": 5.0},
     "mas": {"strength": 1e-4},
@@ -87,10 +93,16 @@ def compare_with_recorded() -> int:
     if now["processor"] == recorded["processor"]:
         return report(recorded, now, f"mdmt {recorded['version']}")
     print(f"recorded on {recorded['processor']}: lengths of weights are compared, not bits")
-    far = [
-        name for name, cell in now["cells"].items()
-        if abs(cell["length"] - recorded["cells"][name]["length"]) > TOLERANCE * cell["length"]
-    ]  # fmt: skip
+    gaps = {
+        name: abs(cell["length"] - recorded["cells"][name]["length"])
+        for name, cell in now["cells"].items()
+    }
+    far = [name for name, cell in now["cells"].items() if gaps[name] > TOLERANCE * cell["length"]]
+    if far:
+        reach = measured_by(ROOT / "src", f"{STRETCHED}{','.join(far)}")
+        for name in far:
+            print(f"{name}: {gaps[name]:.1e} apart; a few roundings move it by {reach[name]:.1e}")
+        far = [name for name in far if gaps[name] > SAFETY * reach[name]]
     for name in far:
         print(
             f"DIFFERS  {name}: {now['cells'][name]['length']}, recorded"
@@ -160,6 +172,10 @@ def measure(cells: str) -> dict:
 
     assert Path(mdmt.__file__).is_relative_to(os.environ["MDMT_EXPECTED"]), mdmt.__file__
     torch.set_num_threads(1)
+    if cells.startswith(STRETCHED):
+        torch.set_default_dtype(torch.float64)
+        names = cells.removeprefix(STRETCHED).split(",")
+        return {name: moved_by_rounding(*name.split()) for name in names}
     chosen = [
         (method, network, way)
         for m, method in enumerate(METHODS)
@@ -189,12 +205,23 @@ def processor() -> str:
     return platform.processor()
 
 
-def learn(method: str, network: str, way: str) -> dict:
+def moved_by_rounding(method: str, network: str, way: str) -> float:
+    """How far the length of the weights moves if the inputs are stretched by a few roundings."""
+    length = learn(method, network, way)["length"]
+    stretched = [
+        learn(method, network, way, (1 + number * sys.float_info.epsilon) / 255)["length"]
+        for number in ROUNDINGS
+    ]
+    return max(abs(other - length) for other in stretched)
+
+
+def learn(method: str, network: str, way: str, scale: float | None = None) -> dict:
+    """`scale` is that of pixels, by default 1 / 255."""
     import mdmt
 
     tasks = [some_task(number, network) for number in range(3)]
     heads = "shared" if network == "mlp-shared" else "per-task"
-    learner = new_learner(method, network, heads)
+    learner = new_learner(method, network, heads, scale)
     if way == "plain":
         learner.run(mdmt.Stream("stream", tasks, heads=heads))
     elif way == "resumed":
@@ -206,7 +233,7 @@ def learn(method: str, network: str, way: str) -> dict:
     return fingerprints(learner)
 
 
-def new_learner(method: str, network: str, heads: str):
+def new_learner(method: str, network: str, heads: str, scale: float | None):
     import mdmt
     from mdmt.methods import METHODS
 
@@ -223,6 +250,7 @@ def new_learner(method: str, network: str, heads: str):
         heads=heads,
         seed=5,
         batch=1 if method == "mer" else 10,
+        scale=scale,
     )
 
 
