@@ -8,7 +8,7 @@ agree to some 1e-9.
 
 import copy
 import dataclasses
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
@@ -39,9 +39,9 @@ def double_precision():
         torch.set_default_dtype(torch.float32)
 
 
-def learn(name, stream, backbone, batch=7, **more):
+def learn(name, stream, backbone, batch=7, settings=None, **more):
     """Two tasks of eleven steps; the last mini-batch of each is a single example."""
-    arguments = dict(SETTINGS.get(name, {}))
+    arguments = {**SETTINGS.get(name, {}), **(settings or {})}
     if "reference_batch" in METHODS[name]().arguments:
         arguments["reference_batch"] = 9
     reservoir = METHODS[name].policy == "Reservoir"
@@ -92,11 +92,12 @@ def learn_all(kinds, names):
     for kind in kinds:
         stream = digits(kind)
         for name in names:
-            if kind == "resnet":
-                with double_precision():
-                    results[kind, name] = essence(learn(name, stream, network(kind)))
-            else:
-                results[kind, name] = essence(learn(name, stream, network(kind)))
+            # MDMT-R multiplies a rounding more than other methods; and without batch norm, features
+            # that have not moved are ties of the L1 distance.
+            sensitive = name == "mdmt-r"
+            own = {"distance": "mse"} if sensitive and kind == "mlp" else {}
+            with double_precision() if kind == "resnet" or sensitive else nullcontext():
+                results[kind, name] = essence(learn(name, stream, network(kind), settings=own))
     return results
 
 

@@ -98,6 +98,8 @@ def test_a_release_goes_on(release, tmp_path):
     assert {**now.to_json(), "metrics": then["metrics"]} == {
         **then,
         "buffer_bytes": 0,
+        "dead_features": [None, None],
+        "feature_rank": [None, None],
         "ranks": 1,
     }
     # As did a metric, which is computed for it.

@@ -51,6 +51,11 @@ def decode(data: bytes, load: Callable[[bytes], dict[str, T]]) -> dict[str, T]:
             raise
         reason = (str(error).splitlines() or [""])[0]
         raise Mistake(printable(f"no tensors ({reason or type(error).__name__})")) from None
+    except BaseException as error:
+        # The library is written in Rust, and panics if Python gives it no memory for an object.
+        if type(error).__name__ == "PanicException" and "pointer is null" in str(error):
+            raise MemoryError from None
+        raise
 
 
 def check_header(data: bytes) -> None:
