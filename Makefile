@@ -51,7 +51,7 @@ bench-more: $(READY)
 	$(BIN)/python bench/report.py
 	$(BIN)/mdmt compare permuted-digits --methods all --tasks 5 --seeds 3 --out runs/bench
 
-# 1,000 tasks, 10^6 steps, 200 deliveries: what grows. results/soak.json, docs/performance.md; a quarter of an hour.
+# 1,000 tasks, 10^6 steps, 200 deliveries: what grows. results/soak.json, docs/performance.md; most of an hour.
 soak: $(READY)
 	$(BIN)/python bench/soak.py
 
