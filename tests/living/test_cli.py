@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import mdmt
+from mdmt.cli.app import main
 from mdmt.living.deliveries import example_digests
 from mdmt.living.versions import Versions
 from support.commands import content, out_of, refused, refused_new, run
@@ -128,6 +129,13 @@ def test_photos_for_a_model_with_one_channel(tmp_path, capsys):
     asked = json.loads(out_of(capsys, "predict", "grey", *images, "--json"))["answers"]
     memory = mdmt.LivingModel("grey").learner().memory
     assert {row["checksum"] for row in asked} <= set(example_digests(memory.inputs))
+
+
+def test_a_list_of_examples_that_is_no_text_is_one_line(birds, tmp_path, capsys):
+    place = tmp_path / "list.bin"
+    place.write_bytes(b"owl/1.png\n\xec\xff")
+    assert main(["forget", "birds", "--examples", str(place), "--yes"]) == 2
+    assert capsys.readouterr().err.endswith("list.bin is not a list of files: it is not UTF-8\n")
 
 
 def test_evaluate_on_held_back_examples_and_on_data(birds, tmp_path, capsys):

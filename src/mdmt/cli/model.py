@@ -535,7 +535,11 @@ def _digests(model: LivingModel, listed: str | None) -> list[str]:
     from mdmt.living.deliveries import example_digests
     from mdmt.living.questions import read_files
 
-    lines = [line.strip() for line in Path(listed).read_text().splitlines() if line.strip()]
+    try:
+        text = Path(listed).read_text("utf-8")
+    except UnicodeDecodeError:
+        raise Mistake(f"{printable(listed)} is not a list of files: it is not UTF-8") from None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     digests = [line for line in lines if _is_checksum(line)]
     files = [line for line in lines if not _is_checksum(line)]
     if files:
