@@ -7,6 +7,7 @@ head is in `network/model.py`. Weights are drawn from the learner's seed unless 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any, Literal
@@ -113,6 +114,7 @@ class Conv(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(outputs, inputs, kernel, kernel))
         self.kernel, self.stride = kernel, stride
+        self.bias: Tensor | None = None  # only with a batch norm folded in
 
     def draw(self, generator: torch.Generator) -> None:
         """Draw new weights from U(+-1/sqrt(kernel * inputs)): the kernel's side, not its area."""
@@ -122,15 +124,15 @@ class Conv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Feature maps of a batch."""
+        weight, bias = self.weight, self.bias
         # oneDNN's weight gradient of a strided 1x1 kernel writes out of bounds on AVX2.
         if self.kernel == 1:
-            return functional.conv2d(x[:, :, :: self.stride, :: self.stride], self.weight)
+            return functional.conv2d(x[:, :, :: self.stride, :: self.stride], weight, bias)
         (top, bottom), (left, right) = self._padding(x.shape[2]), self._padding(x.shape[3])
         if top == bottom and left == right:
-            return functional.conv2d(x, self.weight, stride=self.stride, padding=(top, left))
-        return functional.conv2d(
-            functional.pad(x, (left, right, top, bottom)), self.weight, stride=self.stride
-        )
+            return functional.conv2d(x, weight, bias, stride=self.stride, padding=(top, left))
+        padded = functional.pad(x, (left, right, top, bottom))
+        return functional.conv2d(padded, weight, bias, stride=self.stride)
 
     def _padding(self, size: int) -> tuple[int, int]:
         total = max((-(-size // self.stride) - 1) * self.stride + self.kernel - size, 0)
@@ -162,6 +164,13 @@ class BatchNorm(nn.Module):
         if start == "fast":
             self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.eps, self.momentum, self.start = eps, momentum, start
+
+    @torch.no_grad()
+    def fold_into(self, conv: Conv) -> None:
+        """Make a convolution compute what it and this normalisation compute in evaluation."""
+        factor = self.weight * (self.running_var + self.eps).rsqrt()
+        conv.weight = nn.Parameter(conv.weight * factor[:, None, None, None], requires_grad=False)
+        conv.bias = self.bias - self.running_mean * factor
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise by the batch's statistics in training, by running statistics in evaluation."""
@@ -251,6 +260,30 @@ class ResNet(Backbone):
     def forward(self, x: Tensor) -> Tensor:
         """Feature vectors of a batch of images."""
         return self.stages(functional.relu(self.norm(self.conv(x)))).mean((2, 3))  # type: ignore[no-any-return]
+
+
+def folded(backbone: nn.Module) -> nn.Module:
+    """A copy for evaluation alone, with every batch norm folded into the convolution before it.
+
+    Its features are equal but for rounding. A network without our batch norm is given back as it
+    is.
+    """
+    if not isinstance(backbone, ResNet):
+        return backbone
+    network = copy.deepcopy(backbone)
+    norms = [name for name, module in network.named_modules() if isinstance(module, BatchNorm)]
+    for name in norms:
+        conv, norm = network.get_submodule(_conv_before(name)), network.get_submodule(name)
+        assert isinstance(conv, Conv)
+        assert isinstance(norm, BatchNorm)
+        norm.fold_into(conv)
+        network.set_submodule(name, nn.Identity())
+    return network
+
+
+def _conv_before(norm: str) -> str:
+    """The name of the convolution that a batch norm of a ResNet follows."""
+    return norm.replace("shortcut.1", "shortcut.0").replace("norm", "conv")
 
 
 def mlp(inputs: int = 784, width: int = 256) -> MLP:

@@ -174,6 +174,32 @@ def test_shortcuts():
         assert len(blocks[0].shortcut) == len(blocks[1].shortcut) == len(blocks[3].shortcut) == 0
 
 
+@pytest.mark.parametrize("make", [backbones.reduced_resnet18, backbones.resnet18])
+def test_folded_batch_norm_gives_the_same_features(make, generator):
+    network = make(width=4).double()
+    network.train()
+    for _ in range(3):
+        network(torch.rand(8, 3, 32, 32, generator=generator, dtype=torch.float64))
+    with torch.no_grad():
+        for module in network.modules():
+            if isinstance(module, backbones.BatchNorm):
+                module.weight.uniform_(0.5, 2, generator=generator)
+                module.bias.uniform_(-1, 1, generator=generator)
+    network.eval()
+    x = torch.rand(4, 3, 32, 32, generator=generator, dtype=torch.float64)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    folded = backbones.folded(network)
+    assert not any(isinstance(module, backbones.BatchNorm) for module in folded.modules())
+    assert torch.allclose(folded(x), network(x), rtol=1e-12, atol=1e-12)
+    after = network.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_a_network_without_our_batch_norm_is_not_folded():
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten())
+    assert backbones.folded(network) is network
+
+
 def test_making_a_network_leaves_torchs_random_state_alone():
     before = torch.get_rng_state()
     backbones.reduced_resnet18(width=2)

@@ -25,6 +25,7 @@ pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
 testclient = pytest.importorskip("fastapi.testclient", reason="httpx is not installed")
 
 from mdmt.living import web_app  # noqa: E402
+from mdmt.living.batching import Batcher, Busy  # noqa: E402
 from mdmt.living.jobs import Jobs  # noqa: E402
 from mdmt.living.serving import How, Limits, Question, Serving  # noqa: E402
 from mdmt.living.web_app import make_app, make_server  # noqa: E402
@@ -95,8 +96,7 @@ def test_questions_of_one_batch_are_answered_each_in_its_way(tmp_path):
     far = torch.full((1, 12), 3.4e38)
 
     async def ask():
-        answering = asyncio.create_task(serving.batcher.run())
-        found = await asyncio.gather(
+        asked = asyncio.gather(
             *(
                 serving.predict(Question(inputs, how))
                 for inputs, how in (
@@ -110,6 +110,8 @@ def test_questions_of_one_batch_are_answered_each_in_its_way(tmp_path):
             ),
             return_exceptions=True,
         )
+        answering = asyncio.create_task(serving.batcher.run())  # after all have asked
+        found = await asked
         answering.cancel()
         return found
 
@@ -124,6 +126,53 @@ def test_questions_of_one_batch_are_answered_each_in_its_way(tmp_path):
     assert "overflows" in too_large.detail
 
 
+def test_the_next_batch_does_not_wait_for_the_event_loop():
+    second = threading.Event()
+
+    def work(requests):
+        if requests == ["second"]:
+            second.set()
+        return requests
+
+    async def ask():
+        batcher = Batcher(work, largest=1)
+        asked = [asyncio.create_task(batcher.ask(name, 1)) for name in ("first", "second")]
+        answering = asyncio.create_task(batcher.run())
+        answers = await asyncio.gather(*asked[:1], _block_loop_until(second))
+        answers.append(await asked[1])
+        answering.cancel()
+        return answers
+
+    assert asyncio.run(ask()) == ["first", True, "second"]
+
+
+async def _block_loop_until(event):
+    return event.wait(10)
+
+
+def test_a_batch_that_fails_and_a_client_that_left_disturb_no_other():
+    def work(requests):
+        if "bad" in requests:
+            raise ValueError("bad")
+        return [OSError("refused") if one == "refused" else one for one in requests]
+
+    async def ask():
+        batcher = Batcher(work, largest=2, limit=5)
+        names = ("left", "good", "bad", "other", "refused")
+        asked = [asyncio.create_task(batcher.ask(name, 1)) for name in names]
+        too_many = asyncio.create_task(batcher.ask("one too many", 1))
+        await asyncio.wait([too_many])
+        asked[0].cancel()
+        answering = asyncio.create_task(batcher.run())
+        found = await asyncio.gather(*asked, too_many, return_exceptions=True)
+        answering.cancel()
+        return [one if isinstance(one, str) else type(one) for one in found]
+
+    assert asyncio.run(ask()) == [
+        asyncio.CancelledError, "good", ValueError, ValueError, OSError, Busy
+    ]  # fmt: skip
+
+
 def test_images_are_decoded_as_the_model_reads_them(client, tmp_path):
     model = mdmt.LivingModel(tmp_path / "m")
     x, y = pictures(["red", "blue"], 20)
@@ -132,6 +181,11 @@ def test_images_are_decoded_as_the_model_reads_them(client, tmp_path):
     files = [("files", ("a.png", png(x[0]))), ("files", ("b.png", png(x[-1])))]
     found = asked.post("/predict/images", files=files).json()["predictions"]
     assert [one["label"] for one in found] == model.predict(x[[0, -1]])
+    large = png(x[-1].repeat(40, 1).repeat(40, 2))  # decoded by a thread
+    (one,) = asked.post("/predict/images", files=[("files", ("c.png", large))]).json()[
+        "predictions"
+    ]
+    assert one["label"] == model.predict(x[-1:])[0]
     answer = asked.post("/predict/images", files=[("files", ("a.txt", b"no image"))])
     assert answer.status_code == 422
     assert "not an image" in answer.json()["detail"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from typing import Annotated
 
 import typer
@@ -36,4 +38,11 @@ def serve(
     token = serving.token_from_environment()
     server = web_app.make_server(state, host=host, port=port, token=token)
     tell(f"serving {model} at http://{host}:{port} (Ctrl-C ends it)")
+    _prepare_process()
     server.run()
+
+
+def _prepare_process() -> None:
+    """Settings of Python without which answers wait: for the collector, and for each other."""
+    gc.freeze()  # a collection that visits all of torch takes 80 ms
+    sys.setswitchinterval(1e-4)  # the network's thread needs Python after each of its operations

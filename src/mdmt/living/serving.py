@@ -23,6 +23,7 @@ from fastapi import HTTPException
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from torch import Tensor
 
+from mdmt.backbones import folded
 from mdmt.errors import Mistake
 from mdmt.living.answers import Answer, Answers
 from mdmt.living.batching import Batcher, Busy
@@ -33,6 +34,7 @@ from mdmt.system.files import JsonObject
 
 LARGEST = float(np.finfo(np.float32).max)
 POLL = 0.5  # seconds between two looks at the current version
+DECODED_AT_ONCE = 2**16  # pixels; a larger image is decoded by a thread, which costs its own time
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Serving:
     ) -> None:
         self.model = model
         self.limits = limits or Limits()
-        self.snapshot: Answers = self.model.answers()
+        self.snapshot = self._snapshot()
         self.shape = tuple(self.snapshot.model.input[0])
         self.kind = self.snapshot.model.input[1]
         self.batcher = Batcher(self._answer, limit=self.limits.queue)
@@ -112,8 +114,14 @@ class Serving:
     def refresh(self) -> None:
         """Load the current version if another one answers."""
         if self.model.version != self.snapshot.version:
-            self.snapshot = self.model.answers()
+            self.snapshot = self._snapshot()
             self.version.set(self.snapshot.version)
+
+    def _snapshot(self) -> Answers:
+        """The current version, with a network that answers faster."""
+        snapshot = self.model.answers()
+        snapshot.model.backbone = folded(snapshot.model.backbone)
+        return snapshot
 
     def _watch(self) -> None:
         while not self._ending.wait(POLL):
@@ -157,17 +165,27 @@ class Serving:
 
     # Reading requests.
 
-    def image(self, data: bytes, name: str) -> Tensor:
+    async def image(self, data: bytes, name: str) -> Tensor:
         """An uploaded image as the model reads it."""
+        pixels = self._pixels(data, name)
+        if pixels <= DECODED_AT_ONCE:
+            return self._decoded(data, name)
+        return await asyncio.to_thread(self._decoded, data, name)
+
+    def _pixels(self, data: bytes, name: str) -> int:
+        """The number of pixels that an image says it has; too many are refused."""
         from PIL import Image
 
         try:
             with Image.open(io.BytesIO(data)) as opened:
-                pixels = opened.width * opened.height
+                pixels: int = opened.width * opened.height
         except Exception:
             raise HTTPException(422, f"{name!r} is not an image") from None
         if pixels > self.limits.pixels:
             raise HTTPException(413, f"{name!r} has {pixels:,} pixels: too many")
+        return pixels
+
+    def _decoded(self, data: bytes, name: str) -> Tensor:
         try:
             return as_image(name, io.BytesIO(data), self.shape, self.kind)
         except Mistake as error:

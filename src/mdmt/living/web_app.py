@@ -193,10 +193,7 @@ def _add_answers(app: FastAPI, serving: Serving, guards: list[Any]) -> None:
 
 async def _read(serving: Serving, files: list[UploadFile]) -> Tensor:
     return torch.cat(
-        [
-            await asyncio.to_thread(serving.image, await file.read(), file.filename or "image")
-            for file in files
-        ]
+        [await serving.image(await file.read(), file.filename or "image") for file in files]
     )
 
 
