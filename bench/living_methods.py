@@ -9,10 +9,12 @@ methods have the same budget of bytes and draw as many old examples a step. Accu
 error are those on the test images, and no task is given. Results are added to results/living.json;
 a finished run is not repeated.
 
-`--tune` tries six settings of each method on data that no result is measured on: the three
+`--tune` tries twelve settings of each method on data that no result is measured on: the three
 held-out tasks of Split CIFAR (15 other classes), and digits that are left out of the tests, on
-another seed and with 100 images a class. All trials are in results/living-tuned.json. Each method
-is measured with the trial that has the best mean of both accuracies.
+another seed and with 100 images a class. Six of them fill the memory at a delivery's end, six at
+its beginning; DER++, whose stored logits come from learning, has six more of its own. All trials
+are in results/living-tuned.json. Each method is measured with the trial that has the best mean of
+both accuracies.
 """
 
 from __future__ import annotations
@@ -54,13 +56,18 @@ HELD_OUT: dict[str, dict[str, Any]] = {
     "cifar": {"cross_validation": True, "tasks": 3},
 }
 TUNING_SEED = 2001
-# Six trials for each: the learning rate alone, or with the setting that matters most.
-RATES = [{"lr": lr} for lr in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)]
-TRIALS: dict[str, list[dict[str, float]]] = {
-    "er": RATES,
-    "er-ace": RATES,
-    "der++": [{"lr": lr, "alpha": alpha} for lr in (0.03, 0.1, 0.2) for alpha in (0.03, 0.3)],
-    "mdmt-r": [{"lr": lr, "scale": scale} for lr in (0.03, 0.1, 0.2) for scale in (16.0, 32.0)],
+# Twelve trials for each: the learning rate alone, or with the setting that matters most, and when
+# the memory is filled.
+Trial = dict[str, Any]
+RATES: list[Trial] = [{"lr": lr} for lr in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)]
+SCALES: list[Trial] = [{"lr": lr, "scale": s} for lr in (0.03, 0.1, 0.2) for s in (16.0, 32.0)]
+DARK: list[Trial] = [{"lr": lr, "alpha": a} for lr in (0.03, 0.1, 0.2) for a in (0.03, 0.3)]
+FIRST = {"memory": "BalancedFirst"}
+TRIALS: dict[str, list[Trial]] = {
+    "er": RATES + [{**trial, **FIRST} for trial in RATES],
+    "er-ace": RATES + [{**trial, **FIRST} for trial in RATES],
+    "der++": DARK + [{**trial, "beta": beta} for trial in DARK[2:5] for beta in (0.5, 2.0)],
+    "mdmt-r": SCALES + [{**trial, **FIRST} for trial in SCALES],
 }
 
 
@@ -83,10 +90,11 @@ def deliveries(
 
 
 def learn(
-    study: str, method: str, seed: int, data: Path, trial: dict[str, float], held_out: bool = False
+    study: str, method: str, seed: int, data: Path, trial: Trial, held_out: bool = False
 ) -> dict[str, Any]:
     """Teach all deliveries to a new model with the settings of a trial; test it after each."""
     own = {**defaults.SETTINGS, **defaults.settings_for(method), **trial}
+    defaults.MEMORIES[method] = getattr(mdmt.memory, own.pop("memory", "Balanced"))
     defaults.ARGUMENTS[method] = {key: own[key] for key in own if key not in defaults.SETTINGS}
     settings = {"lr": own["lr"], **STUDIES[study], "method": method, "seed": seed}
     tests: list[Labelled] = []
@@ -145,7 +153,7 @@ def tune(methods: list[str], studies: list[str], data: Path) -> None:
         print(f"{method}: {best_trial(method)}")
 
 
-def best_trial(method: str) -> dict[str, float]:
+def best_trial(method: str) -> Trial:
     """The settings with the best mean accuracy over the studies that were tried."""
     runs = read_runs(TUNED)
     means = [
@@ -155,7 +163,7 @@ def best_trial(method: str) -> dict[str, float]:
     return TRIALS[method][int(np.argmax(means))]
 
 
-def found(run: dict[str, Any], study: str | None, method: str, trial: dict[str, float]) -> bool:
+def found(run: dict[str, Any], study: str | None, method: str, trial: Trial) -> bool:
     """Whether this is the run of a trial, in one study or in any."""
     same_study = study is None or run["study"] == study
     return same_study and run["method"] == method and run["trial"] == trial

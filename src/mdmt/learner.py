@@ -30,7 +30,7 @@ from mdmt.learning.progress import share_done, step_bar
 from mdmt.learning.randomness import Purpose, Randomness, generator
 from mdmt.learning.reader import Reader
 from mdmt.learning.recorder import Recorder
-from mdmt.memory import Memory
+from mdmt.memory import Memory, Read
 from mdmt.methods.base import Method
 from mdmt.network.batch_norm import (
     has_batch_norm,
@@ -283,10 +283,11 @@ class Learner:
         assert self.network is not None
         self.gradients.losses.clear()
         with self.recorder.clock(), self.network.lock:
-            seen = batch if self.augment == "none" else self._augmented(batch)
             self._shorten_step()
-            self.method.step(seen)
-            self.method.move_average(self.step_in_task)
+            for repeat in range(self.method.repeats):
+                seen = batch if self.augment == "none" else self._augmented(batch, repeat)
+                self.method.step(seen)
+                self.method.move_average(self.step_in_task)
             if self.method.uses_memory and self.memory.observes:
                 self.memory.observe(batch, self.with_features)
             self.method.after_step(seen)
@@ -515,10 +516,11 @@ class Learner:
         with torch.no_grad():
             return dataclasses.replace(batch, features=self.method.represent(batch))
 
-    def _augmented(self, batch: Batch) -> Batch:
-        """Shift and mirror images by draws that depend on seed, task and step alone."""
+    def _augmented(self, batch: Batch, repeat: int) -> Batch:
+        """Shift and mirror images by draws that depend on seed, task, step and repeat alone."""
         purpose = Purpose.AUGMENT_MORE if self.is_more_data else Purpose.AUGMENT
-        draws = generator(self.seed, purpose, self.current, self.step_in_task)
+        numbers = (self.current, self.step_in_task, *((repeat,) if repeat else ()))
+        draws = generator(self.seed, purpose, *numbers)
         inputs = augmentation.augment(self.augment, batch.inputs, draws)
         return dataclasses.replace(batch, inputs=inputs)
 
@@ -783,6 +785,8 @@ class Learner:
             self.method.begin_average()
         elif not self.is_more_data:
             self.method.extend_average(self._new_rows(task))
+        if self.method.uses_memory and self.memory.chooses_first:
+            self.memory.choose_first(*self._examples_to_store(task))
         self.method.begin_task()
 
     def _new_rows(self, task: Task) -> Tensor:
@@ -836,15 +840,17 @@ class Learner:
             self._check_losses()
             self.check_weights()
             if self.method.uses_memory:
-                labels = torch.cat([self._rows(part)[part.train.labels] for part in task.parts])
-                self.memory.close_task(
-                    labels, lambda index: self.with_features(self.read(task, index))
-                )
+                self.memory.close_task(*self._examples_to_store(task))
                 if self.is_more_data:
                     self.memory.trim_task(self.current)
             if self.balance and has_batch_norm(self.backbone):
                 retake_statistics(self.model, self._examples_of_all_classes(task))
         self.is_closed = True
+
+    def _examples_to_store(self, task: Task) -> tuple[Tensor, Read]:
+        """The labels of a task's examples, and how to read some of them, for the memory."""
+        labels = torch.cat([self._rows(part)[part.train.labels] for part in task.parts])
+        return labels, lambda index: self.with_features(self.read(task, index))
 
     def _examples_of_all_classes(self, task: Task) -> list[Tensor]:
         """Batches of stored examples, which all classes share evenly; else some of the task's."""

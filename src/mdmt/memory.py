@@ -31,13 +31,15 @@ Read = Callable[[Tensor], Batch]
 Complete = Callable[[Batch], Batch]
 
 
+FREE_SLOT = -1
 READ_AT_ONCE = 1000  # examples that are copied into the memory at a time
 
 
 class Memory:
     """Slots for examples: an input, its label (a row of the head), its task and maybe features."""
 
-    observes: ClassVar[bool] = True  # whether it is written during a task, not only at its end
+    observes: ClassVar[bool] = True  # whether it is written during a task
+    chooses_first: ClassVar[bool] = False  # whether it is written before a task is learned
     COLUMNS: ClassVar[tuple[str, ...]] = ("inputs", "labels", "tasks", "features")
 
     def __init__(self, size: int, name: str) -> None:
@@ -69,6 +71,9 @@ class Memory:
 
     def announce(self, counts: dict[int, int]) -> None:
         """Announce how many examples of each class the current task has."""
+
+    def choose_first(self, labels: Tensor, read: Read) -> None:
+        """Called before a task's first mini-batch if the memory `chooses_first`."""
 
     def observe(self, batch: Batch, complete: Complete | None = None) -> None:
         """Called after a mini-batch was learned; `batch.features` are its representations.
@@ -404,6 +409,77 @@ class Reservoir(Memory):
         self.count = rest["state"]["count"]
 
 
+class ClassReservoir(Reservoir):
+    """`size` examples that the classes share evenly; each share is a random sample of its class.
+
+    All places are used from the first task on. Once they are, an example of a new class takes the
+    place of a random one of the largest class. A class that is or was the largest keeps a uniform
+    sample: its n-th example takes the place of one of its k stored ones with probability k/n
+    (Chrysakis and Moens, 2020).
+    """
+
+    def __init__(self, size: int = 1000) -> None:
+        super().__init__(size)
+        self.seen: dict[int, int] = {}  # the number of examples of each row so far
+        self.full: set[int] = set()  # rows that are or were among the largest
+        self.owner = np.full(size, FREE_SLOT)  # the row of the example in each slot
+
+    def observe(self, batch: Batch, complete: Complete | None = None) -> None:
+        """Find a place for each example, or none."""
+        if not self.size:
+            return
+        last: dict[int, int] = {}
+        for i, row in enumerate(_labels(batch)):
+            self.seen[row] = self.seen.get(row, 0) + 1
+            slot = self.count if self.count < self.size else self._place_for(row)
+            self.count += 1
+            if slot is not None:
+                self.owner[slot] = row
+                last[slot] = i
+        self._write(last, batch, self.size, complete)
+        if len(self.available) < self.size:
+            self.available = torch.arange(min(self.count, self.size))
+
+    def _place_for(self, row: int) -> int | None:
+        """The slot that an example of this row takes in a memory without free ones."""
+        counts = np.bincount(self.owner, minlength=row + 1)
+        largest = counts.max()
+        self.full.update(np.flatnonzero(counts == largest).tolist())
+        if row not in self.full:
+            slots = np.flatnonzero(counts[self.owner] == largest)
+        elif self.generator.integers(self.seen[row]) < counts[row]:
+            slots = np.flatnonzero(self.owner == row)
+        else:
+            return None
+        return int(self.generator.choice(slots))
+
+    def _compact(self, slots: Tensor) -> None:
+        super()._compact(slots)
+        self._find_owners()
+        stored = set(self.owner.tolist())
+        self.seen = {row: number for row, number in self.seen.items() if row in stored}
+        self.full &= stored
+
+    def _find_owners(self) -> None:
+        self.owner = np.full(self.size, FREE_SLOT)
+        if len(self.available):
+            self.owner[self.available.numpy()] = self._column("labels")[self.available].numpy()
+
+    def state(self) -> tuple[dict[str, Tensor], Spec]:
+        """The state of a reservoir, with what it knows of each class."""
+        tensors, rest = super().state()
+        rest["state"]["classes"] = [[r, n, int(r in self.full)] for r, n in self.seen.items()]
+        return tensors, rest
+
+    def load_state(self, tensors: dict[str, Tensor], rest: Spec) -> None:
+        """Restore what `state` gave."""
+        super().load_state(tensors, rest)
+        classes = rest["state"]["classes"]
+        self.seen = {row: number for row, number, _ in classes}
+        self.full = {row for row, _, is_full in classes if is_full}
+        self._find_owners()
+
+
 class AtTaskEnd(Memory):
     """`per_class` random examples of each class, chosen at a task's end (StoreMem, Algorithm 1)."""
 
@@ -448,7 +524,9 @@ class Balanced(Memory):
     @classmethod
     def budget(cls, per_class: int, classes: int) -> Spec:
         """Refuse: its size is one of bytes."""
-        raise Mistake("policy=Balanced is a memory of bytes: use it in Python, or mdmt learn")
+        raise Mistake(
+            f"policy={cls.__name__} is a memory of bytes: use it in Python, or mdmt learn"
+        )
 
     def close_task(self, labels: Tensor, read: Read) -> None:
         """Choose examples of the task, and drop stored ones, so that all classes have one share."""
@@ -485,6 +563,23 @@ class Balanced(Memory):
         """Keep everything: `close_task` has evened it out."""
 
 
+class BalancedFirst(Balanced):
+    """The same, but chosen before a task is learned: its classes are rehearsed while they are new.
+
+    So they compete with the earlier ones in what is drawn from the memory. It is not for methods
+    that store representations, which would be those of a network that has not learned the task.
+    """
+
+    chooses_first = True
+
+    def choose_first(self, labels: Tensor, read: Read) -> None:
+        """Choose examples of the task, and drop stored ones."""
+        super().close_task(labels, read)
+
+    def close_task(self, labels: Tensor, read: Read) -> None:
+        """Keep what was chosen."""
+
+
 def even_shares(counts: Mapping[int, int], total: int) -> dict[int, int]:
     """How many of `total` places each class gets: equal shares, less for those that have less.
 
@@ -513,7 +608,8 @@ def _labels(batch: Batch) -> list[int]:
     return labels.tolist()
 
 
-POLICIES = {policy.__name__: policy for policy in (Ring, Reservoir, AtTaskEnd, TaskRing, Balanced)}
+KINDS = (Ring, Reservoir, ClassReservoir, AtTaskEnd, TaskRing, Balanced, BalancedFirst)
+POLICIES = {kind.__name__: kind for kind in KINDS}
 
 
 def make(spec: Spec) -> Memory:

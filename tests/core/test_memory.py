@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+import mdmt
 from mdmt import memory
 from mdmt.tasks import Batch
+from support.helpers import small_stream
 
 
 def batches(task, rows, count, draw, start=0):
@@ -117,6 +119,62 @@ def test_reservoir_after_every_step(size):
         assert len(kept) == min(count, size)
 
 
+def test_class_reservoir_after_every_step():
+    """All places are used, no class has more than one place more than it must, and every place
+    holds an example that came."""
+    draw, kept, came = random.Random(1), memory.ClassReservoir(7), []
+    kept.generator = np.random.default_rng([3, 2])
+    for task, rows in enumerate(([0, 1], [2], [3, 4], [0])):
+        for batch in batches(task, rows, 12, draw, start=1000 * task + 1):
+            kept.observe(batch)
+            came += unsorted(batch)
+            stored = everything(kept)
+            assert len(stored) == len(kept) == min(7, len(came))
+            assert set(stored) <= set(came)
+            numbers = Counter(example[1] for example in stored)
+            seen = Counter(example[1] for example in came)
+            assert all(numbers[row] for row in seen)  # no class is lost
+    shares = Counter(example[1] for example in everything(kept))
+    assert sorted(shares.values()) == [1, 1, 1, 2, 2]
+
+
+def test_class_reservoir_keeps_a_uniform_sample_of_each_class():
+    """Two classes, the second of which comes after the first: of each, every example is as likely
+    to be among the stored ones. Chi-square test at 1e-4."""
+    from scipy.stats import chi2
+
+    counts = Counter()
+    for trial in range(3000):
+        kept = memory.ClassReservoir(8)
+        kept.generator = np.random.default_rng([trial, 2])
+        for row in (0, 1):
+            for start in range(0, 20, 10):
+                numbers = torch.arange(start, start + 10)
+                labels = torch.full((10,), row)
+                x = numbers[:, None].float()
+                kept.observe(Batch(x, labels, labels, x))
+        for example in everything(kept):
+            counts[example[0], example[1]] += 1
+    for row in (0, 1):
+        of_class = [counts[float(n), row] for n in range(20)]
+        assert sum(of_class) == 4 * 3000
+        expected = sum(of_class) / 20
+        statistic = sum((n - expected) ** 2 / expected for n in of_class)
+        assert statistic < chi2.ppf(1 - 1e-4, 19)
+
+
+def test_class_reservoir_forgets_what_it_knows_of_a_class():
+    kept = memory.ClassReservoir(5)
+    for task in range(3):
+        for batch in batches(task, [task], 8, random.Random(2), start=100 * task):
+            kept.observe(batch)
+    kept.remove(kept.slots_of(torch.tensor([1])))
+    assert sorted(kept.seen) == [0, 2]
+    assert kept.full <= {0, 2}
+    kept.observe(next(batches(3, [3], 1, random.Random(2), start=300)))
+    assert {example[1] for example in everything(kept)} == {0, 2, 3}
+
+
 def unsorted(batch):
     return list(
         zip(
@@ -187,9 +245,7 @@ def test_samples_are_without_replacement_and_uniform():
     assert max(abs(c - expected) for c in counts.values()) < 6 * (expected * (1 - 64 / 200)) ** 0.5
 
 
-@pytest.mark.parametrize(
-    "kept", [memory.Ring(0), memory.Reservoir(0), memory.AtTaskEnd(0), memory.TaskRing(0)]
-)
+@pytest.mark.parametrize("kept", [policy(0) for policy in memory.POLICIES.values()])
 def test_size_zero_is_always_empty(kept):
     kept.open_task(0, torch.tensor([0]))
     x = torch.ones(1, 1)
@@ -199,10 +255,10 @@ def test_size_zero_is_always_empty(kept):
     assert kept.sample(4) is None
 
 
-@pytest.mark.parametrize("policy", ["Ring", "Reservoir", "TaskRing"])
+@pytest.mark.parametrize("policy", ["Ring", "Reservoir", "ClassReservoir", "TaskRing"])
 def test_a_restored_memory_goes_on_as_the_saved_one(policy):
     draw = random.Random(4)
-    spec = {"policy": policy, ("size" if policy == "Reservoir" else "per_class"): 6}
+    spec = {"policy": policy, ("size" if policy.endswith("Reservoir") else "per_class"): 6}
     first = memory.make(spec)
     first.generator = np.random.default_rng([8, 2])
     first.open_task(0, torch.tensor([0, 1]))
@@ -242,3 +298,37 @@ def test_stored_examples_do_not_alias_the_batch():
 def test_bad_sizes(size):
     with pytest.raises(ValueError, match="per_class"):
         memory.Ring(size)
+
+
+def test_a_memory_that_chooses_first_has_new_classes_evenly_while_they_are_learned(tmp_path):
+    """At every step, also after a checkpoint, and within its bytes."""
+    stored, checkpoints = [], tmp_path / "state"
+
+    def observe(learner):
+        kept = learner.memory
+        assert sum(kept.bytes.values()) + kept.available.nbytes <= kept.size
+        counts = torch.bincount(kept.labels[kept.available], minlength=6)
+        stored.append((counts.tolist(), kept.inputs.clone()))
+        if learner.step_in_task == 2 and len(learner.tasks) == 3:
+            learner.save(checkpoints)
+
+    stream = small_stream("split-digits", tasks=3, train=40)
+    example = stream[0].train.inputs[:1].nbytes + memory.Balanced.OVERHEAD
+    learner = mdmt.Learner(
+        mdmt.backbones.reduced_resnet18(1, 2),
+        "er-ace",
+        memory=memory.BalancedFirst(18 * example),
+        heads="shared",
+    )
+    for task in stream:
+        learner.learn(task, on_step=observe)
+    numbers = [counts for counts, _ in stored]
+    steps = len(numbers) // 3
+    assert (
+        numbers == [[9, 9, 0, 0, 0, 0]] * steps + [[4, 4, 5, 5, 0, 0]] * steps + [[3] * 6] * steps
+    )
+    twin = mdmt.Learner.load(checkpoints)
+    before = stored[-1][1]
+    twin.learn(stream[2], earlier=[stream[0], stream[1]])
+    assert torch.equal(twin.memory.inputs, before)
+    assert twin.model.sha256() == learner.model.sha256()

@@ -95,7 +95,7 @@ def test_the_policy_of_the_memory_is_a_setting():
             == memory
         )
     with pytest.raises(
-        ValueError, match="policy=Heap: must be one of Ring, Reservoir, AtTaskEnd, TaskRing"
+        ValueError, match="policy=Heap: must be one of Ring, Reservoir, ClassReservoir, AtTaskEnd"
     ):
         config_for("permuted-digits", "er", settings={"policy": "Heap"})
 

@@ -153,3 +153,31 @@ def test_unset_they_are_no_part_of_a_configuration():
         != config_for("permuted-mnist", "mdmt-r").hash
     )
     assert mistake(MDMTR, average=1.0) == "MDMTR: average=1.0: must be less than 1.0"
+
+
+@pytest.mark.parametrize("augment", ["none", "crop-flip"])
+def test_repeats_learn_a_mini_batch_again_with_other_old_examples_and_crops(augment):
+    stream = small_stream("split-digits", tasks=2)
+    learner = mdmt.Learner(
+        mdmt.backbones.reduced_resnet18(1, 2),
+        ER(reference_batch=4, repeats=3),
+        memory=mdmt.memory.Reservoir(20),
+        augment=augment,
+    )
+    passed, observed = [], []
+    grad, observe = learner.method.grad, learner.memory.observe
+    learner.method.grad = lambda batch: passed.append(batch) or grad(batch)
+    learner.memory.observe = lambda *given: observed.append(given[0]) or observe(*given)
+    record = learner.run(stream)
+    assert len(passed) == 3 * record.steps
+    assert len(observed) == record.steps
+    last = [batch.inputs for batch in passed[-3:]]  # the old examples and the new ones
+    new = len(observed[-1])
+    same = [torch.equal(one[-new:], last[0][-new:]) for one in last[1:]]
+    assert same == [augment == "none"] * 2
+    assert not any(torch.equal(one[:-new], last[0][:-new]) for one in last[1:])
+    assert (
+        config_for("split-digits", "er", settings={"repeats": "3"}).steps_an_example
+        == ", 3 steps an example"
+    )
+    assert config_for("split-digits", "er").steps_an_example == ""

@@ -217,13 +217,24 @@ def _check_memory(rest: JsonObject) -> None:
         raise gate.refusal("memory", sizes, f"a {policy} with {', '.join(wanted)}")
     for key, size in sizes.items():
         _size(f"memory.{key}", size)
-    if "count" in state or policy == "Reservoir":
+    if "count" in state or policy.endswith("Reservoir"):
         _size("memory.state.count", gate.value_of(state, "count", "memory.state."))
+    if "classes" in state or policy == "ClassReservoir":
+        _check_classes(gate.value_of(state, "classes", "memory.state."))
     if "seen" in state or policy.endswith("Ring"):
         _size("memory.state.base", gate.value_of(state, "base", "memory.state."))
         _check_seen(
             gate.array("memory.state.seen", gate.value_of(state, "seen", "memory.state.")), rest
         )
+
+
+def _check_classes(classes: Any) -> None:
+    """What a reservoir knows of classes: row, examples so far, and whether it was the largest."""
+    for one in gate.array("memory.state.classes", classes):
+        for number in gate.array("memory.state.classes", one):
+            _size("memory.state.classes", number)
+        if len(one) != 3:
+            raise gate.refusal("memory.state.classes", one, "a list of three numbers")
 
 
 def _check_seen(seen: Any, rest: JsonObject) -> None:

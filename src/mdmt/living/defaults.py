@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from mdmt.errors import Mistake
+from mdmt.memory import Balanced, BalancedFirst, Memory
 from mdmt.methods import METHODS
 from mdmt.methods.base import Method, Rehearsal
 
@@ -20,6 +21,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "der++": {"reference_batch": REPLAY // 2},
     "mdmt-r": {"reading": "paper", "distance": "none"},
 }
+# Methods that rehearse new classes while they are new; for the others a delivery enters the memory
+# at its end.
+MEMORIES: dict[str, type[Balanced]] = {"er-ace": BalancedFirst}
 REBUILD_EPOCHS = 4  # times the usual epochs: a rebuilt network sees the memory alone
 
 
@@ -36,6 +40,11 @@ def method_for(name: str | None) -> Method:
     name = name or METHOD
     arguments = settings_for(name)
     return METHODS[name](**arguments)
+
+
+def memory_for(method: Method, size: int) -> Memory:
+    """A memory of so many bytes, as it suits a method."""
+    return MEMORIES.get(method.name, Balanced)(size)
 
 
 def network_for(shape: tuple[int, ...]) -> dict[str, Any]:

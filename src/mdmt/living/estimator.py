@@ -122,10 +122,11 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         network = copy.deepcopy(self.backbone)
         if network is None:
             network = backbones.make(defaults.network_for(shape))
+        method = defaults.method_for(self.method)
         return Learner(
             network,
-            defaults.method_for(self.method),
-            memory=Balanced(parse_bytes(self.memory)),
+            method,
+            memory=defaults.memory_for(method, parse_bytes(self.memory)),
             lr=self.lr,
             batch=self.batch,
             epochs=self.epochs,

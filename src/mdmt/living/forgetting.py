@@ -20,7 +20,7 @@ from mdmt.living.held_back import HeldBack
 from mdmt.living.lessons import add_version, clear, measure
 from mdmt.living.saved import read_held_back, read_learner
 from mdmt.living.versions import Versions
-from mdmt.memory import Balanced
+from mdmt.memory import make as make_memory
 from mdmt.system.files import JsonObject
 from mdmt.system.state import SavedState
 from mdmt.tasks import Pool, Task
@@ -243,7 +243,7 @@ def _rebuilt(
             tasks.append(Task(learned.name, memory.inputs[mine], labels))
     if not tasks:
         raise Mistake("nothing is left in the memory to rebuild the network from")
-    fresh = learner.fresh(network, memory=Balanced(memory.size))
+    fresh = learner.fresh(network, memory=make_memory(memory.spec))
     fresh.epochs = learner.epochs * defaults.REBUILD_EPOCHS
     fresh.learn(Pool(tasks), progress=progress)
     fresh.epochs = learner.epochs

@@ -267,10 +267,11 @@ class Teacher:
             return learner
         given = {"lr": plan.lr, "batch": plan.batch, "epochs": plan.epochs, "seed": plan.seed}
         settings = {**defaults.SETTINGS, **{k: v for k, v in given.items() if v is not None}}
+        method = defaults.method_for(plan.method)
         return Learner(
             self.network or self._new_network(settings.get("seed", SEED)),
-            defaults.method_for(plan.method),
-            memory=Balanced(self._memory_bytes()),
+            method,
+            memory=defaults.memory_for(method, self._memory_bytes()),
             heads=self._heads,
             balance=True,
             **settings,

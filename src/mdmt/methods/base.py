@@ -67,6 +67,7 @@ class Declarations:
     cosine = False  # whether the head scores by cosines
     one_by_one = False  # whether it passes single examples through the network
     policy = ""  # the memory policy to use instead of the benchmark's
+    repeats = 1  # how often each mini-batch is learned in a row
     learns_at_task_end = False  # whether `end_task` trains the network, and `step` need not
 
 
@@ -175,9 +176,12 @@ class Method(Declarations, Answering):
 class Rehearsal(Method):
     """A method that draws `reference_batch` examples from the memory at every step.
 
-    By default it is a quarter of the stored examples, from 10 to 256.
+    By default it is a quarter of the stored examples, from 10 to 256. With `repeats` each
+    mini-batch is learned so many times in a row, each time with other old examples and other crops;
+    the memory sees it once.
     """
 
     kind = "rehearsal"
     uses_memory = True
     reference_batch: int = setting(default=None, least=1)
+    repeats: int = setting(default=1, least=1, later=True)

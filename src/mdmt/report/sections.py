@@ -82,7 +82,7 @@ def setup(study: Study) -> dict[str, str]:
             "one head that all tasks share" if study.heads == "shared" else "a head for each task"
         ),
         "network": _over_rows(study, lambda entry: _network(entry.runs[0].config)),
-        "epochs": _over_rows(study, lambda entry: str(entry.runs[0].config.epochs)),
+        "epochs": _over_rows(study, lambda entry: _epochs(entry.runs[0].config)),
         "batch": _over_rows(study, lambda entry: str(entry.runs[0].config.batch)),
         "seeds": _over_rows(study, lambda entry: _seeds(entry.row.seeds)),
     }
@@ -99,6 +99,10 @@ def _seeds(seeds: list[int]) -> str:
         own = [str(first + k) for k in range(number)]
         parts.append(", ".join(own) if number < 3 else f"{own[0]} to {own[-1]}")
     return ", ".join(parts)
+
+
+def _epochs(config: RunConfig) -> str:
+    return f"{config.epochs}{config.steps_an_example}"
 
 
 def _network(config: RunConfig) -> str:

@@ -97,10 +97,16 @@ class RunConfig:
         words = [f"{self.backbone['name']} {start}"]
         if self.image_size is not None:
             words.append(f"{self.image_size} px")
-        words.append(count("epoch", self.epochs))
+        words.append(count("epoch", self.epochs) + self.steps_an_example)
         (size,) = (value for key, value in self.memory.items() if key != "policy")
         unit = " a class" if "per_class" in self.memory else ""
         return [*words, f"{count('example', size)}{unit} kept"]
+
+    @property
+    def steps_an_example(self) -> str:
+        """In words, if a mini-batch is learned several times in a row; else nothing."""
+        repeats = self.arguments.get("repeats", 1)
+        return f", {repeats} steps an example" if repeats != 1 else ""
 
     def to_json(self) -> JsonObject:
         """The content of config.json."""
