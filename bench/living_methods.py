@@ -2,6 +2,7 @@
 
     python bench/living_methods.py DATA --tune       # choose the settings of each method
     python bench/living_methods.py DATA              # measure the methods with them
+    python bench/living_methods.py --table           # write docs/living-model.md's tables of them
 
 Each method learns the same deliveries through `LivingModel`: the digits in five deliveries of two
 classes, and the first ten tasks of Split CIFAR (50 classes) in ten. All classes share one head, all
@@ -39,6 +40,8 @@ import mdmt.living.defaults as defaults
 from mdmt.system.files import write_json
 
 RESULTS = Path(__file__).parents[1] / "results"
+PAGE = RESULTS.parent / "docs" / "living-model.md"
+BEGIN, END = "<!-- living methods -->", "<!-- end of living methods -->"
 MEASURED = RESULTS / "living.json"
 TUNED = RESULTS / "living-tuned.json"
 METHODS = ("er", "er-ace", "der++", "mdmt-r")
@@ -169,16 +172,70 @@ def found(run: dict[str, Any], study: str | None, method: str, trial: Trial) -> 
     return same_study and run["method"] == method and run["trial"] == trial
 
 
+TITLES = {
+    "digits": "Digits, ten classes in five deliveries, five passes over each, 250 kB",
+    "cifar": "CIFAR-100, fifty classes in ten deliveries, one pass over each, 2.5 MB",
+}
+
+
+def tables(runs: list[dict[str, Any]]) -> str:
+    """What was measured, a table for each study, the most accurate method first."""
+    parts = []
+    for study, title in TITLES.items():
+        rows = []
+        for method in METHODS:
+            mine = [run for run in runs if (run["study"], run["method"]) == (study, method)]
+            if mine:
+                rows.append((mean(mine, "accuracy"), method, mine))
+        lines = [
+            "| method | settings | accuracy (%) | calibration error (%) | seconds | kB | seeds |",
+            "|---|---|---:|---:|---:|---:|---:|",
+        ]
+        lines += [row(method, mine) for _, method, mine in sorted(rows, reverse=True)]
+        parts.append(f"**{title}**\n\n" + "\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def row(method: str, runs: list[dict[str, Any]]) -> str:
+    """A method's line: mean and standard deviation over seeds."""
+    spread = np.std([run["accuracy"] for run in runs])
+    settings = ", ".join(f"{key} {value}" for key, value in runs[0]["trial"].items())
+    cells = [
+        f"`{method}`",
+        settings.replace("BalancedFirst", "filled first"),
+        f"{100 * mean(runs, 'accuracy'):.1f} ± {100 * spread:.1f}",
+        f"{100 * mean(runs, 'calibration'):.1f}",
+        f"{mean(runs, 'seconds'):.0f}",
+        f"{max(run['bytes'] for run in runs) / 1000:.0f}",
+        str(len(runs)),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def mean(runs: list[dict[str, Any]], name: str) -> float:
+    return float(np.mean([run[name] for run in runs]))
+
+
+def write_tables(page: Path = PAGE) -> None:
+    before, _, rest = page.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    page.write_text(f"{before}{BEGIN}\n\n{tables(read_runs(MEASURED))}\n\n{END}{after}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("data", type=Path, metavar="DATA")
+    parser.add_argument("data", type=Path, metavar="DATA", nargs="?", default=Path("data"))
     parser.add_argument("--only", nargs="+", choices=list(STUDIES), default=list(STUDIES))
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tune", action="store_true", help="choose settings on held-out data")
+    parser.add_argument("--table", action="store_true", help="write the tables; learn nothing")
     options = parser.parse_args()
+    if options.table:
+        write_tables()
+        return
     torch.set_num_threads(1)
     if options.tune:
         tune(options.methods, options.only, options.data)
