@@ -18,6 +18,7 @@ from torch.nn import functional
 from mdmt.errors import Mistake
 
 Reduction = Literal["mean", "sum", "none"]
+Distance = Literal["mse", "l1", "cosine"]
 NEVER = -math.inf  # the score of a class that does not compete
 
 
@@ -124,17 +125,20 @@ def released_angular_margin(
 def episodic_distillation(
     features: Tensor,
     stored: Tensor,
-    distance: Literal["mse", "l1"] = "mse",
+    distance: Distance = "mse",
     *,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Episodic distillation, Eq. 9-10: how far features have moved from the stored ones, F.
 
     The squared (`mse`, the paper) or absolute (`l1`, the released program) difference is averaged
-    over the entries of the feature vector, then over the samples.
+    over the entries of the feature vector, then over the samples. `cosine`, which is ours, compares
+    directions alone: 1 - cos.
     """
-    if distance not in ("mse", "l1"):
-        raise Mistake(f"distance={distance!r}: must be 'mse' or 'l1'")
+    if distance not in ("mse", "l1", "cosine"):
+        raise Mistake(f"distance={distance!r}: must be 'mse', 'l1' or 'cosine'")
+    if distance == "cosine":
+        return _reduce(1 - functional.cosine_similarity(features, stored), reduction)
     difference = features - stored
     return _reduce(
         (difference.square() if distance == "mse" else difference.abs()).mean(1), reduction

@@ -113,6 +113,16 @@ def test_episodic_distillation_is_equation_10(distance, generator):
     )
 
 
+def test_distillation_by_cosines_compares_directions_alone(float64):
+    stored = torch.tensor([[3.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
+    features = torch.tensor([[9.0, 0.0], [5.0, 0.0], [-4.0, -4.0]])
+    found = episodic_distillation(features, stored, "cosine", reduction="none")
+    assert found.tolist() == pytest.approx([0.0, 1.0, 2.0])
+    nothing = torch.zeros(3, 2, requires_grad=True)
+    episodic_distillation(nothing, stored, "cosine").backward()
+    assert nothing.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_gradients(seed):
     (scores, *rest), _, margins = situation(seed)
@@ -127,7 +137,7 @@ def test_gradients(seed):
     ):
         assert torch.autograd.gradcheck(loss, scores)
     pair = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-    for distance in ("mse", "l1"):
+    for distance in ("mse", "l1", "cosine"):
         assert torch.autograd.gradcheck(
             lambda p, d=distance: episodic_distillation(p[0], p[1], d), pair
         )
@@ -241,7 +251,7 @@ def test_slopes_of_the_cross_entropy_are_those_of_autograd_where_some_classes_ne
     torch.testing.assert_close((found.losses, found.wrt_scores), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("distance", ["l1", "mse"])
+@pytest.mark.parametrize("distance", ["l1", "mse", "cosine"])
 def test_slopes_of_the_distillation_are_those_of_autograd(distance, float64):
     features, stored, weights = torch.randn(7, 3), torch.randn(7, 3), torch.rand(7, 1)
     loss = partial(episodic_distillation, stored=stored, distance=distance, reduction="none")

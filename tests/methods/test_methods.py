@@ -649,7 +649,8 @@ def test_mse_with_a_reservoir_and_batch_norm_is_one_line():
     for net in (backbones.reduced_resnet18(1, 2), torch_norm):
         line = mistake(learn, net, "mse", memory.Reservoir(20))
         assert line.startswith("mdmt-r: distance=mse does not go with a Reservoir on a network")
-        assert line.endswith("use policy=Ring or AtTaskEnd, or distance=none")
+        assert line.endswith("use policy=Ring or AtTaskEnd, or distance=cosine or none")
     learn(backbones.reduced_resnet18(1, 2), "mse", memory.Ring(2))
     learn(backbones.reduced_resnet18(1, 2), "l1", memory.Reservoir(20))
+    learn(backbones.reduced_resnet18(1, 2), "cosine", memory.Reservoir(20))
     learn(backbones.mlp(784, 8), "mse", memory.Reservoir(20))

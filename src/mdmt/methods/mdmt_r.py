@@ -64,7 +64,7 @@ class MDMTR(Rehearsal):
     scale: float = setting(default=24.0, above=0.0)
     reading: Literal["code", "paper"] = "code"
     competitors: Literal["released", "seen", "own"] = setting(default=None)
-    distance: Literal["l1", "mse", "none"] = setting(default=None)
+    distance: Literal["l1", "mse", "cosine", "none"] = setting(default=None)
     head: Literal["cosine", "linear"] = "cosine"
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class MDMTR(Rehearsal):
             raise Mistake(
                 "mdmt-r: distance=mse does not go with a Reservoir on a network with batch norm:"
                 " features stored in the first steps are many times too long, and their squared"
-                " error explodes; use policy=Ring or AtTaskEnd, or distance=none"
+                " error explodes; use policy=Ring or AtTaskEnd, or distance=cosine or none"
             )
 
     def loss(self, features: Tensor, batch: Batch) -> Tensor:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from torch.nn import functional
 import mdmt.network.parts as parts
 import mdmt.ranks as ranks
 from mdmt.backbones import MLP
+from mdmt.losses import Distance
 from mdmt.network.gradients import Gradients, Loss, Slopes
 from mdmt.network.model import Model, lengths
 from mdmt.tasks import Batch
@@ -269,9 +270,14 @@ def angular_margin_slopes(
 
 
 def episodic_distillation_slopes(
-    features: Tensor, stored: Tensor, weights: Tensor, distance: Literal["mse", "l1"]
+    features: Tensor, stored: Tensor, weights: Tensor, distance: Distance
 ) -> tuple[Tensor, Tensor]:
     """`episodic_distillation` of each sample, and its derivatives in the features."""
+    if distance == "cosine":
+        length = lengths(features)
+        wanted, own = stored / lengths(stored), features / length
+        cosines = (own * wanted).sum(1, keepdim=True)
+        return 1 - cosines[:, 0], (cosines * own - wanted) * (weights / length)
     difference = features - stored
     share = weights / features.shape[1]
     if distance == "mse":
