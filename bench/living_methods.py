@@ -151,7 +151,7 @@ def tune(methods: list[str], studies: list[str], data: Path) -> None:
         for trial in TRIALS[method]:
             if not any(found(run, study, method, trial) for run in runs):
                 run = learn(study, method, TUNING_SEED, data, trial, held_out=True)
-                add_run(runs, TUNED, run)
+                add_run(read_runs(TUNED), TUNED, run)
     for method in methods:
         print(f"{method}: {best_trial(method)}")
 
