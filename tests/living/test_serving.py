@@ -241,6 +241,8 @@ def served(model, **limits):
 
             def connect(sent=b""):
                 made = stack.enter_context(socket.create_connection(address, 10))
+                # A system with much memory would take a whole answer in for a client.
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 made.sendall(sent)
                 return made
 
