@@ -14,8 +14,8 @@ a finished run is not repeated.
 held-out tasks of Split CIFAR (15 other classes), and digits that are left out of the tests, on
 another seed and with 100 images a class. Six of them fill the memory at a delivery's end, six at
 its beginning; DER++, whose stored logits come from learning, has six more of its own. The best of
-these is tried once more with an averaged network. All trials are in results/living-tuned.json. Each method is measured with the trial that has the best mean of
-both accuracies.
+these is tried once more with an averaged network. All trials are in results/living-tuned.json. Each
+method is measured with the trial that has the best mean of both accuracies.
 """
 
 from __future__ import annotations
