@@ -843,9 +843,25 @@ class Learner:
                 self.memory.close_task(*self._examples_to_store(task))
                 if self.is_more_data:
                     self.memory.trim_task(self.current)
-            if self.balance and has_batch_norm(self.backbone):
-                retake_statistics(self.model, self._examples_of_all_classes(task))
+            if has_batch_norm(self.backbone):
+                self._retake_statistics(task)
         self.is_closed = True
+
+    def _retake_statistics(self, task: Task) -> None:
+        """Take batch norm's statistics from stored examples, if the learner or its method asks."""
+        if self.method.statistics == "memory":
+            self.method.retake_statistics(self._even_examples())
+        elif self.balance:
+            retake_statistics(self.model, self._examples_of_all_classes(task))
+
+    def _even_examples(self) -> list[Tensor]:
+        """Batches of about one size of stored examples, equally many of each class."""
+        draws = generator(self.seed, Purpose.STATISTICS, self.record.steps)
+        slots = self.memory.even_slots(STATISTICS_EXAMPLES, draws)
+        if len(slots) < self.min_batch:
+            return []
+        parts = slots.tensor_split(math.ceil(len(slots) / STATISTICS_BATCH))
+        return [self.memory.take(part).inputs for part in parts]
 
     def _examples_to_store(self, task: Task) -> tuple[Tensor, Read]:
         """The labels of a task's examples, and how to read some of them, for the memory."""

@@ -166,6 +166,20 @@ class Memory:
                 setattr(self, name, column.index_select(0, slots.to(column.device)))
         self.available = torch.arange(len(slots))
 
+    def even_slots(self, count: int, draws: np.random.Generator) -> Tensor:
+        """About `count` slots in random order, equally many of each class.
+
+        No class has fewer than one, nor more than the largest has examples; those of a class with
+        fewer come several times.
+        """
+        if not len(self.available):
+            return self.available
+        labels = self._column("labels")[self.available]
+        of_class = [(labels == row).nonzero()[:, 0].numpy() for row in labels.unique().tolist()]
+        share = min(max(1, count // len(of_class)), max(map(len, of_class)))
+        places = [np.resize(draws.permutation(one), share) for one in of_class]
+        return self.available[torch.from_numpy(draws.permutation(np.concatenate(places)))]
+
     def by_task(self, before: int, without: int | None = None) -> list[Batch]:
         """One batch per stored task below `before`, skipping `without` and empty tasks."""
         if not len(self.available):

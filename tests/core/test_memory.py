@@ -332,3 +332,17 @@ def test_a_memory_that_chooses_first_has_new_classes_evenly_while_they_are_learn
     twin.learn(stream[2], earlier=[stream[0], stream[1]])
     assert torch.equal(twin.memory.inputs, before)
     assert twin.model.sha256() == learner.model.sha256()
+
+
+def test_even_slots_have_equally_many_of_each_class():
+    kept = memory.Reservoir(12)
+    assert not len(kept.even_slots(6, np.random.default_rng(0)))
+    labels = torch.tensor([4] * 7 + [9] * 3 + [2])
+    kept.observe(Batch(torch.arange(11.0)[:, None], labels, torch.zeros_like(labels)))
+    for count, share in ((1, 1), (6, 2), (100, 7)):
+        slots = kept.even_slots(count, np.random.default_rng(0))
+        assert Counter(labels[slots].tolist()) == dict.fromkeys((4, 9, 2), share)
+    assert set(slots.tolist()) == set(range(11))  # and of a class as different ones as there are
+    assert slots.tolist() != sorted(slots.tolist())
+    again = kept.even_slots(100, np.random.default_rng(1))
+    assert again.tolist() != slots.tolist()

@@ -1,4 +1,4 @@
-"""Settings that every method has: an average of the weights to answer with, shortening steps."""
+"""Settings that every method has: what it answers with, and how long its steps are."""
 
 import pytest
 import torch
@@ -75,7 +75,8 @@ def test_stored_representations_are_those_of_the_averaged_weights():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_battery(check, kind):
-    check(Trial(lambda: MDMTR(average=0.8, last_step=0.2, reference_batch=12), kind))
+    settings = {"average": 0.8, "last_step": 0.2, "statistics": "memory", "reference_batch": 12}
+    check(Trial(lambda: MDMTR(**settings), kind))
 
 
 def test_batch_norm_answers_with_the_mean_of_its_statistics():
@@ -181,3 +182,50 @@ def test_repeats_learn_a_mini_batch_again_with_other_old_examples_and_crops(augm
         == ", 3 steps an example"
     )
     assert config_for("split-digits", "er").steps_an_example == ""
+
+
+def first_statistics(learner, weights):
+    """The mean that the first batch norm sees of all stored examples, with these weights."""
+    norm = next(m for m in learner.backbone.modules() if hasattr(m, "running_mean"))
+    seen = []
+    hook = norm.register_forward_pre_hook(lambda _, values: seen.append(values[0]))
+    model = learner.model
+    with model.at(weights), torch.no_grad():
+        model.features(learner.memory.take(learner.memory.available).inputs)
+    hook.remove()
+    return norm, seen[0].mean((0, 2, 3))
+
+
+def test_batch_norm_answers_with_statistics_of_the_stored_examples_of_all_classes():
+    stream = small_stream("split-digits", tasks=3)
+    networks = [mdmt.backbones.reduced_resnet18(1, width=4) for _ in range(3)]
+    plain = mdmt.Learner(networks[0], ER(reference_batch=8), seed=3)
+    plain.run(stream)
+    ring = mdmt.memory.Ring(4)  # 24 examples at the end: one batch
+    even = mdmt.Learner(
+        networks[1], ER(reference_batch=8, average=0.6, statistics="memory"), memory=ring, seed=3
+    )
+    record = even.run(stream)
+    norm, learning = first_statistics(even, even.model.flat.detach().clone())
+    assert torch.allclose(norm.running_mean, learning, rtol=1e-4, atol=1e-6)
+    norm, averaged = first_statistics(even, even.method.average_weights)
+    assert not torch.allclose(averaged, learning, rtol=1e-2)
+    with even.model.evaluating():
+        assert torch.allclose(norm.running_mean, averaged, rtol=1e-4, atol=1e-6)
+        assert even.recorder.accuracies(stream[0], even.model)[0] == record.accuracy[-1][0]
+    assert torch.allclose(norm.running_mean, learning, rtol=1e-4, atol=1e-6)
+    norm, later = first_statistics(plain, plain.model.flat.detach().clone())
+    assert not torch.allclose(norm.running_mean, later, rtol=1e-2)
+    # Nothing stored: the running ones stay.
+    empty = mdmt.Learner(
+        networks[2], ER(statistics="memory"), memory=mdmt.memory.Reservoir(0), seed=3
+    )
+    empty.run(stream)
+
+
+def test_a_method_without_memory_has_no_statistics_of_it():
+    assert (
+        mistake(METHODS["van"], statistics="memory")
+        == "VAN: statistics='memory': this method stores no examples"
+    )
+    assert "statistics" not in ER().arguments

@@ -1,27 +1,34 @@
-"""Settings that every method has: an average of the weights to answer with, and shorter steps."""
+"""Settings that every method has: what it answers with, and how long its steps are."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Literal
 
 from torch import Tensor
 
 from mdmt.inputs.device import send
 from mdmt.methods.buffers import Buffer, Remembering
 from mdmt.methods.settings import setting
+from mdmt.network.batch_norm import retake_statistics
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Answering(Remembering):
-    """Two settings that no paper here has; both are off by default.
+    """Settings that no paper here has; all are off by default.
 
     `average` is the decay of a moving average of the weights and of batch norm's statistics, which
     predicts, is evaluated, and computes the representations that the memory stores. `last_step` is
     the length of a task's last step as a share of its first; the steps in between shorten evenly.
+    With `statistics="memory"`, batch norm's statistics at a task's end are their mean over stored
+    examples, to which each class contributes equally, instead of running ones, in which the last
+    task prevails.
     """
 
     average: float = setting(default=0.0, least=0.0, below=1.0, later=True)
     last_step: float = setting(default=1.0, least=0.0, later=True)
+    statistics: Literal["running", "memory"] = setting(default="running", later=True)
 
     average_weights = Buffer(like="params", when="average")
     average_statistics = Buffer(like="statistics", when="average")
@@ -57,3 +64,11 @@ class Answering(Remembering):
             share = max(1 - self.average, 1 / (step_in_task + 1))
             self.average_weights.lerp_(self.model.flat.detach(), share)
             self.average_statistics.lerp_(self.model.statistics_vector(), share)
+
+    def retake_statistics(self, batches: Sequence[Tensor]) -> None:
+        """Take batch norm's statistics from these batches of raw inputs, the average's as well."""
+        retake_statistics(self.model, batches)
+        if self.average:
+            with self.model.at(self.average_weights, self.average_statistics):
+                retake_statistics(self.model, batches)
+                self.average_statistics = self.model.statistics_vector()

@@ -9,6 +9,7 @@ from typing import Protocol, dataclass_transform
 from torch import Tensor
 from torch.nn import functional
 
+from mdmt.errors import Mistake
 from mdmt.losses import NEVER, cross_domain_softmax
 from mdmt.memory import Memory
 from mdmt.methods.answering import Answering
@@ -87,6 +88,13 @@ class Method(Declarations, Answering):
         dataclasses.dataclass(kw_only=True, eq=False)(cls)
         if "loss" in vars(cls) and "slopes" not in vars(cls):
             cls.slopes = None  # the base class's slopes belong to another loss
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.statistics == "memory" and not self.uses_memory:
+            raise Mistake(
+                f"{type(self).__name__}: statistics='memory': this method stores no examples"
+            )
 
     # Hooks: a subclass overrides those it needs.
 
