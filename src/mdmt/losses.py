@@ -19,6 +19,7 @@ from mdmt.errors import Mistake
 
 Reduction = Literal["mean", "sum", "none"]
 Distance = Literal["mse", "l1", "cosine"]
+Competitors = Literal["seen", "own"] | Tensor
 NEVER = -math.inf  # the score of a class that does not compete
 
 
@@ -28,13 +29,13 @@ def cross_domain_softmax(
     tasks: Tensor,
     head_of_class: Tensor,
     *,
-    competitors: Literal["seen", "own"] = "seen",
+    competitors: Competitors = "seen",
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Cross-domain softmax, Eq. 4-5: the classes of all seen heads compete.
 
     With `competitors="own"` only the classes of the sample's own head compete: the ordinary cross
-    entropy of the other methods.
+    entropy of the other methods. It may also be a mask of the rows that compete.
     """
     return functional.cross_entropy(
         logits.masked_fill(~_competing(tasks, head_of_class, competitors), NEVER),
@@ -52,7 +53,7 @@ def two_level_angular_margin(
     class_margin: float = 0.01,
     task_margin: float = 0.1,
     scale: float = 24.0,
-    competitors: Literal["seen", "own"] = "seen",
+    competitors: Competitors = "seen",
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Two-level angular margin loss, Eq. 7-8.
@@ -145,12 +146,29 @@ def episodic_distillation(
     )
 
 
-def _competing(tasks: Tensor, head_of_class: Tensor, competitors: str) -> Tensor:
+def classes_of_batch(
+    labels: Tensor, head_of_class: Tensor, *, lone_class: Literal["own", "seen"] = "own"
+) -> Tensor:
+    """A mask of the rows of the head that occur in a mini-batch, as (1, C).
+
+    A mini-batch of one class has nothing to compete with, so its loss and gradient are 0. With
+    `lone_class="seen"` the rows of all seen heads compete then.
+    """
+    present = torch.zeros_like(head_of_class, dtype=torch.bool)
+    present[labels] = True
+    if lone_class == "seen":  # no branch on the count: a device would have to be waited for
+        present = present | ((head_of_class >= 0) & (present.sum() == 1))
+    return present[None]
+
+
+def _competing(tasks: Tensor, head_of_class: Tensor, competitors: Competitors) -> Tensor:
+    if isinstance(competitors, Tensor):
+        return competitors.expand(len(tasks), -1)
     if competitors == "seen":
         return (head_of_class >= 0).expand(len(tasks), -1)
     if competitors == "own":
         return head_of_class == tasks[:, None]
-    raise Mistake(f"competitors={competitors!r}: must be 'seen' or 'own'")
+    raise Mistake(f"competitors={competitors!r}: must be 'seen' or 'own', or a mask")
 
 
 def _sines(cosines: Tensor) -> Tensor:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
+from typing import Literal
 
 from torch import Tensor
-from torch.nn import functional
 
-from mdmt.losses import cross_domain_softmax
-from mdmt.methods.base import Rehearsal
+from mdmt.losses import Competitors, classes_of_batch, cross_domain_softmax
+from mdmt.methods.base import Rehearsal, setting
 from mdmt.tasks import Batch
 
 
@@ -17,11 +16,14 @@ class ERACE(Rehearsal):
 
     For new examples only the classes of their own mini-batch compete, so that they do not push old
     classes down. For examples from the memory all classes seen so far compete. The authors' program
-    scores by cosines; the head here is linear, as for the other methods.
+    scores by cosines; the head here is linear, as for the other methods. A mini-batch whose new
+    examples are all of one class teaches nothing with `lone_class="own"`, as in the paper; with
+    `seen` all classes seen so far compete for it.
     """
 
     name, source = "er-ace", "Caccia et al., 2022"
     policy = "Reservoir"
+    lone_class: Literal["own", "seen"] = setting(default="own", later=True)
     incoming = None  # the new mini-batch while its gradient is computed
 
     def gradient(self, batch: Batch) -> Tensor:
@@ -32,12 +34,15 @@ class ERACE(Rehearsal):
 
     def loss(self, features: Tensor, batch: Batch) -> Tensor:
         """The cross entropy of each sample, among different classes for new and old samples."""
-        scores, owner = self.model.scores(features), self.model.head_of_class
-        if batch is not self.incoming:
-            return cross_domain_softmax(
-                scores, batch.labels, batch.tasks, owner, competitors="seen", reduction="none"
-            )
-        absent = ~self.model.only(batch.labels)
-        return functional.cross_entropy(
-            scores.masked_fill(absent, -math.inf), batch.labels, reduction="none"
+        owner = self.model.head_of_class
+        competitors: Competitors = "seen"
+        if batch is self.incoming:
+            competitors = classes_of_batch(batch.labels, owner, lone_class=self.lone_class)
+        return cross_domain_softmax(
+            self.model.scores(features),
+            batch.labels,
+            batch.tasks,
+            owner,
+            competitors=competitors,
+            reduction="none",
         )

@@ -10,7 +10,9 @@ from torch.nn import functional
 
 from mdmt.errors import Mistake
 from mdmt.losses import (
+    Competitors,
     angular_margin,
+    classes_of_batch,
     cross_domain_softmax,
     episodic_distillation,
     released_angular_margin,
@@ -40,6 +42,11 @@ class MDMTR(Rehearsal):
     if all seen heads compete, the ordinary softmax if only the sample's own head does. With one
     shared head there is no task margin.
 
+    `competitors="asymmetric"`, which is ours, does as ER-ACE does: all seen heads compete for
+    examples from the memory, and for new ones only the classes of their own mini-batch, which so do
+    not push old classes down. A mini-batch of a single class would teach nothing: all seen heads
+    compete for it.
+
     `code` does not copy two details of the released program. First, on CUB and AWA the program
     passes the memory through the network a second time for the distillation. Weights and batch are
     the same, and so are features and gradient, but batch norm's running averages move once more,
@@ -63,9 +70,11 @@ class MDMTR(Rehearsal):
     class_margin: float = setting(default=0.01, least=0.0)
     scale: float = setting(default=24.0, above=0.0)
     reading: Literal["code", "paper"] = "code"
-    competitors: Literal["released", "seen", "own"] = setting(default=None)
+    competitors: Literal["released", "seen", "own", "asymmetric"] = setting(default=None)
     distance: Literal["l1", "mse", "cosine", "none"] = setting(default=None)
     head: Literal["cosine", "linear"] = "cosine"
+
+    incoming = None  # the new mini-batch while its gradient is computed
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,6 +86,9 @@ class MDMTR(Rehearsal):
         for name, part in (("competitors", self.head), ("distance", "distance")):
             if getattr(self, name) is None:
                 setattr(self, name, READINGS[self.reading][part])
+        if self.competitors == "asymmetric":
+            # New and old examples have different losses, which `slopes` would see as one batch.
+            self.slopes = None  # type: ignore[method-assign, assignment]
         self.cosine = self.head == "cosine"
         self.stores_features = self.distance != "none"
 
@@ -85,6 +97,7 @@ class MDMTR(Rehearsal):
 
         The memory passes first, which is the order batch norm sees.
         """
+        self.incoming = batch
         reference = self.memory.sample(self.reference_batch)
         return self.grad(batch)[1] if reference is None else self.grad(reference, batch)[1]
 
@@ -115,12 +128,13 @@ class MDMTR(Rehearsal):
         """The part of each sample's loss that depends on its scores."""
         heads = self.heads(batch)
         owner = self.model.head_of_class
+        competitors = self._competitors(batch)
         if self.head == "linear":
-            assert self.competitors != "released"
+            assert competitors != "released"
             return cross_domain_softmax(
-                scores, batch.labels, heads, owner, competitors=self.competitors, reduction="none"
+                scores, batch.labels, heads, owner, competitors=competitors, reduction="none"
             )
-        if self._one_head:
+        if self._one_head and self.competitors != "asymmetric":
             return angular_margin(
                 scores, batch.labels, margin=self.class_margin, scale=self.scale, reduction="none"
             )
@@ -129,7 +143,7 @@ class MDMTR(Rehearsal):
             "task_margin": 0.0 if self.learner.heads.shared else self.task_margin,
             "scale": self.scale,
         }
-        if self.competitors == "released":
+        if competitors == "released":
             return released_angular_margin(
                 scores,
                 batch.labels,
@@ -145,10 +159,18 @@ class MDMTR(Rehearsal):
             batch.labels,
             heads,
             owner,
-            competitors=self.competitors,
+            competitors=competitors,
             reduction="none",
             **margins,
         )
+
+    def _competitors(self, batch: Batch) -> Competitors | Literal["released"]:
+        """The classes that compete, by name or as a mask."""
+        if self.competitors != "asymmetric":
+            return self.competitors
+        if batch is not self.incoming:
+            return "seen"
+        return classes_of_batch(batch.labels, self.model.head_of_class, lone_class="seen")
 
     def slopes(self, features: Tensor, scores: Tensor, batch: Batch, weights: Tensor) -> Slopes:
         """`loss` with its derivatives; autograd computes them if several heads compete."""
