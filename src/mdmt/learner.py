@@ -747,6 +747,8 @@ class Learner:
                     " data of its classes, or give it another name"
                 )
             example = self.reader.inputs(part, "train", torch.arange(1))
+            if self.method.mirror:
+                augmentation.check_images("mirror=True", example)
             if self.network is None:
                 self._build(example, len(part.classes))
             self.model.check_inputs(f"task {part.name!r}", example)

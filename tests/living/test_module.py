@@ -1,13 +1,16 @@
 """`model.module()`: a plain torch module that answers as the model does."""
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 
 import mdmt
+import mdmt.living.defaults as defaults
 from mdmt import backbones
 from mdmt.living.answers import Answers
 from mdmt.living.module import AnswerModule
+from mdmt.living.onnx import export_onnx
 from mdmt.methods import METHODS
 
 
@@ -64,3 +67,28 @@ def test_torch_export_takes_any_batch(name, method):
     for size in (1, 7):
         shares = program(inputs[:size]).numpy()
         np.testing.assert_allclose(shares, answers.predictor.predict_proba(x[:size]), atol=1e-6)
+
+
+def test_a_version_its_module_and_its_onnx_file_answer_from_both_mirror_images(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setitem(defaults.ARGUMENTS, "er", {"mirror": True})
+    x = np.random.default_rng(0).integers(0, 256, (60, 3, 9, 9), dtype=np.uint8)
+    y = ["owl", "kite"] * 30
+    x[::2, :, :, :4] //= 3  # owls are dark on the left
+    model = mdmt.LivingModel(tmp_path / "model")
+    model.learn((x, y), "birds", epochs=1)
+    learner = model.learner()
+    both = [learner.model.embed(torch.from_numpy(part)) for part in (x, np.flip(x, -1).copy())]
+    answers = model.versions_.read(Answers.load)
+    with torch.no_grad():
+        scores = answers.model.scores((both[0] + both[1]) / 2)
+        expected = (scores[:, :2] / answers.temperature).softmax(1).numpy()
+    np.testing.assert_allclose(model.predict_proba(x), expected, atol=1e-5)
+    one = (answers.model.scores(both[0])[:, :2] / answers.temperature).softmax(1)
+    assert np.abs(one.detach().numpy() - expected).max() > 1e-3
+    np.testing.assert_allclose(model.module()(torch.from_numpy(x)).numpy(), expected, atol=1e-5)
+    export_onnx(answers, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (shares,) = session.run(None, {"inputs": x})
+    np.testing.assert_allclose(shares, expected, atol=1e-4)

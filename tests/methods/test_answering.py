@@ -229,3 +229,44 @@ def test_a_method_without_memory_has_no_statistics_of_it():
         == "VAN: statistics='memory': this method stores no examples"
     )
     assert "statistics" not in ER().arguments
+
+
+@pytest.mark.parametrize("name", ["er", "mdmt-r"])
+def test_an_image_is_answered_by_the_mean_of_its_features_and_its_mirror_images(name, tmp_path):
+    stream = small_stream("split-digits", tasks=2)
+
+    def learned(**settings):
+        learner = mdmt.Learner(
+            mdmt.backbones.reduced_resnet18(1, width=4),
+            METHODS[name](reference_batch=8, **settings),
+            memory=mdmt.memory.Ring(3),
+            seed=3,
+        )
+        return learner, learner.run(stream)
+
+    (plain, _), (learner, record) = learned(), learned(mirror=True)
+    # It changes answers alone: nothing that is learned, and no stored representation.
+    assert learner.model.sha256() == plain.model.sha256()
+    x = stream[0].test.inputs
+    expected = (plain.features(x) + plain.features(x.flip(3))) / 2
+    assert torch.allclose(learner.features(x), expected, atol=1e-6)
+    assert not torch.allclose(expected, plain.features(x), rtol=1e-2)
+    with torch.no_grad():
+        best = plain.model.scores(expected)[:, plain.tasks[0].rows].argmax(1)
+    right = best == stream[0].test.labels
+    assert record.accuracy[-1][0] == pytest.approx(right.double().mean().item())
+    assert learner.predict(x, task=stream[0].name) == [stream[0].classes[i] for i in best]
+    learner.save(tmp_path / "saved")
+    again = mdmt.Learner.load(tmp_path / "saved")
+    assert again.predict_proba(x).tolist() == learner.predict_proba(x).tolist()
+
+
+def test_what_is_no_image_has_no_mirror_image():
+    learner = learner_of(ER(mirror=True))
+    stream = small_stream("permuted-digits", tasks=1)
+    message = mistake(learner.run, stream)
+    assert message == (
+        "mirror=True needs images of shape (N, channels, height, width), but inputs are"
+        " 2-dimensional"
+    )
+    assert learner.network is None

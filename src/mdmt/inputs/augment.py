@@ -24,6 +24,20 @@ def check_augmentation(name: str) -> Augmentation:
     return name  # type: ignore[return-value]
 
 
+def check_images(what: str, inputs: Tensor) -> None:
+    """Refuse inputs that are no images."""
+    if inputs.ndim != 4:
+        raise Mistake(
+            f"{what} needs images of shape (N, channels, height, width), but inputs are"
+            f" {inputs.ndim}-dimensional"
+        )
+
+
+def mirrored(images: Tensor) -> Tensor:
+    """Images with left and right swapped."""
+    return images.flip(-1)
+
+
 def augment(kind: Augmentation, inputs: Tensor, generator: np.random.Generator) -> Tensor:
     """Shift each image of a batch at random, mirroring it at its borders, and flip half of them.
 
@@ -35,11 +49,7 @@ def augment(kind: Augmentation, inputs: Tensor, generator: np.random.Generator) 
     """
     if kind == "none":
         return inputs
-    if inputs.ndim != 4:
-        raise Mistake(
-            f"augment={kind!r} needs images of shape (N, channels, height, width), but inputs are"
-            f" {inputs.ndim}-dimensional"
-        )
+    check_images(f"augment={kind!r}", inputs)
     count, _, height, width = inputs.shape
     rows = _places(height, generator, count)
     columns = _places(width, generator, count)

@@ -35,7 +35,7 @@ def accuracies(
     with model.evaluating():
         for part in model.chunks(task.test.inputs):
             inputs = reader.inputs(task, "test", torch.arange(part.start, part.stop))
-            scores = model.scores(model.features(inputs))
+            scores = model.scores(model.answer_features(inputs))
             for which, mask in enumerate(allowed):
                 right[which, part] = best_rows(scores, mask) == labels[part]
     given, free = (fraction(r, task.test.labels, per_class) for r in right.cpu())
@@ -61,7 +61,7 @@ def fixed_sample(task: Task) -> Tensor:
 
 def sample_features(task: Task, model: Model) -> Tensor:
     """The features of a task's fixed sample."""
-    return model.embed(task.inputs("test", fixed_sample(task)))
+    return model.embed(task.inputs("test", fixed_sample(task)), to_answer=True)
 
 
 def drift(now: Tensor, before: Tensor) -> float | None:

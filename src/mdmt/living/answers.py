@@ -129,7 +129,8 @@ class Answers:
         rows = torch.tensor([column.row for column in columns(heads, None)])
         with self.model.evaluating():
             assert held_back.inputs is not None
-            scores = self.model.scores(self.model.embed(held_back.inputs))[:, rows].double()
+            features = self.model.embed(held_back.inputs, to_answer=True)
+            scores = self.model.scores(features)[:, rows].double()
         scores *= self.predictor.scale * self.temperature
         if not self.shared:
             owner = heads.owner[rows]
@@ -204,4 +205,5 @@ def _model(saved: SavedState, backbone: nn.Module | None) -> Model:
                 shape = model.statistics_vector().shape
                 statistics = saved_tensor(answers, "statistics", shape, whose="answers.")
             model.set_values(flat, statistics)
+        model.mirror = rest["method"]["arguments"].get("mirror") is True
     return model

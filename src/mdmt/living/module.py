@@ -8,6 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from mdmt.inputs.augment import mirrored
 from mdmt.living.answers import Answers
 from mdmt.network.model import lengths
 from mdmt.network.predictor import columns
@@ -30,6 +31,7 @@ class AnswerModule(nn.Module):
         self.labels = [column.label for column in chosen]
         rows = torch.tensor([column.row for column in chosen])
         self.cosine = model.cosine
+        self.mirror = model.mirror
         self.temperature = answers.temperature
         self.factor = answers.predictor.scale
         self.scale = model.scale
@@ -45,6 +47,8 @@ class AnswerModule(nn.Module):
         if mean is not None:
             x = x - mean
         features = self.backbone(x)
+        if self.mirror:
+            features = (features + self.backbone(mirrored(x))) / 2
         weight = cast(Tensor, self.weight)
         scores = nn.functional.linear(features, weight, cast("Tensor | None", self.bias))
         if self.cosine:

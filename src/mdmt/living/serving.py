@@ -136,7 +136,7 @@ class Serving:
         inputs = torch.cat([one.inputs for one in questions])
         self.batch.observe(len(inputs))
         with snapshot.model.evaluating():
-            scores = snapshot.model.scores(snapshot.model.embed(inputs))
+            scores = snapshot.model.scores(snapshot.model.embed(inputs, to_answer=True))
         parts = scores.split([len(one.inputs) for one in questions])
         found: dict[int, JsonObject | HTTPException] = {}
         for how in {one.how for one in questions}:

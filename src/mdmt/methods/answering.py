@@ -23,11 +23,13 @@ class Answering(Remembering):
     the length of a task's last step as a share of its first; the steps in between shorten evenly.
     With `statistics="memory"`, batch norm's statistics at a task's end are their mean over stored
     examples, to which each class contributes equally, instead of running ones, in which the last
-    task prevails.
+    task prevails. With `mirror` an image is answered by the mean of its features and those of its
+    mirror image.
     """
 
     average: float = setting(default=0.0, least=0.0, below=1.0, later=True)
     last_step: float = setting(default=1.0, least=0.0, later=True)
+    mirror: bool = setting(default=False, later=True)
     statistics: Literal["running", "memory"] = setting(default="running", later=True)
 
     average_weights = Buffer(like="params", when="average")

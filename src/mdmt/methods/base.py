@@ -178,6 +178,7 @@ class Method(Declarations, Answering):
         self.memory = learner.memory
         self.model.answer_weights = self.answer_weights
         self.model.answer_statistics = self.answer_statistics
+        self.model.mirror = self.mirror
         self.create_buffers()
 
 

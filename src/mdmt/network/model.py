@@ -19,6 +19,7 @@ import mdmt.ranks as ranks
 from mdmt.backbones import MLP, Backbone, ResNet, uniform_rows
 from mdmt.errors import Mistake, first_line
 from mdmt.inputs.arrays import RowView
+from mdmt.inputs.augment import mirrored
 from mdmt.inputs.device import send
 from mdmt.inputs.saved import check_finite, saved_tensor
 from mdmt.network.heads import FREE, Heads
@@ -85,6 +86,7 @@ class Model:
             self.input = (list(example.shape[1:]), str(example.dtype))
         self.answer_weights = _no_other_values  # the weights for evaluation; None: `flat`
         self.answer_statistics = _no_other_values  # batch norm's; None: those of the backbone
+        self.mirror = False  # whether answers are from an image and its mirror image
         self.head = nn.Parameter(torch.empty(0, features + 1, device=device))
         if channels_last is None:
             channels_last = _asks_channels_last(backbone)
@@ -151,6 +153,11 @@ class Model:
         """Whether `count` samples pass in parts, one on each rank, each with its own tape."""
         return self.can_split and count >= self.ranks
 
+    def answer_features(self, inputs: Tensor) -> Tensor:
+        """Features to answer with: with `mirror`, the mean of an image's and its mirror image's."""
+        features = self.features(inputs)
+        return (features + self.features(mirrored(inputs))) / 2 if self.mirror else features
+
     @property
     def repeats_batches(self) -> bool:
         """Whether every rank passes whole batches, as the network cannot pass parts of them."""
@@ -201,11 +208,12 @@ class Model:
         of_leaves = torch.autograd.grad(loss, self.leaves, materialize_grads=True)
         return ranks.mean_(self.parameters.flatten(of_leaves))
 
-    def embed(self, inputs: Tensor | RowView) -> Tensor:
+    def embed(self, inputs: Tensor | RowView, *, to_answer: bool = False) -> Tensor:
         """Feature vectors of raw inputs in evaluation mode, in chunks that fit the caches."""
+        pass_on = self.answer_features if to_answer else self.features
         device = self.flat.device
         with self.evaluating():
-            pieces = [self._features_of(inputs[chunk], device) for chunk in self.chunks(inputs)]
+            pieces = [pass_on(_on(device, inputs[chunk])) for chunk in self.chunks(inputs)]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def chunks(self, inputs: Tensor | RowView) -> list[slice]:
@@ -214,9 +222,6 @@ class Model:
         size = max(1, numbers // math.prod(inputs.shape[1:])) * self.ranks
         total = len(inputs)
         return [slice(start, min(start + size, total)) for start in range(0, total, size)]
-
-    def _features_of(self, inputs: Tensor, device: torch.device) -> Tensor:
-        return self.features(inputs if inputs.device == device else send(inputs, device))
 
     # Modes.
 
@@ -369,6 +374,10 @@ def lengths(x: Tensor) -> Tensor:
     """The lengths of rows, as a column; 1 for a row of zeros."""
     length: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
     return length.masked_fill(length == 0, 1.0)
+
+
+def _on(device: torch.device, inputs: Tensor) -> Tensor:
+    return inputs if inputs.device == device else send(inputs, device)
 
 
 def _no_other_values() -> Tensor | None:

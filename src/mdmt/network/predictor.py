@@ -88,7 +88,7 @@ class Predictor:
         self.model.check_inputs("inputs", inputs)
         if first_not_finite(inputs) is not None:
             raise Mistake("inputs have NaN or infinite values; remove or repair them")
-        return self.model.embed(inputs)
+        return self.model.embed(inputs, to_answer=True)
 
     def _probabilities(self, x: Any, chosen: list[Column]) -> Tensor:
         scores = self.model.scores(self.features(x))
