@@ -30,18 +30,24 @@ def cross_domain_softmax(
     head_of_class: Tensor,
     *,
     competitors: Competitors = "seen",
+    smoothing: float = 0.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Cross-domain softmax, Eq. 4-5: the classes of all seen heads compete.
 
     With `competitors="own"` only the classes of the sample's own head compete: the ordinary cross
-    entropy of the other methods. It may also be a mask of the rows that compete.
+    entropy of the other methods. It may also be a mask of the rows that compete. `smoothing` is the
+    share of the label that goes evenly to the classes that compete.
     """
-    return functional.cross_entropy(
-        logits.masked_fill(~_competing(tasks, head_of_class, competitors), NEVER),
-        labels,
-        reduction=reduction,
-    )
+    competing = _competing(tasks, head_of_class, competitors)
+    logits = logits.masked_fill(~competing, NEVER)
+    if not smoothing:
+        return functional.cross_entropy(logits, labels, reduction=reduction)
+    # Torch's own smoothing would give a share to classes that do not compete, at infinite cost.
+    logs = functional.log_softmax(logits, 1)
+    even = logs.masked_fill(~competing, 0).sum(1) / competing.sum(1)
+    own = logs.gather(1, labels[:, None])[:, 0]
+    return _reduce((smoothing - 1) * own - smoothing * even, reduction)
 
 
 def two_level_angular_margin(

@@ -66,6 +66,19 @@ def test_cross_domain_softmax_is_equation_4(seed, competitors):
     assert each.tolist() == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("competitors", ["seen", "own"])
+def test_smoothing_shares_a_part_of_the_label_among_those_that_compete(seed, competitors):
+    tensors, (scores, labels, tasks, heads), _ = situation(seed)
+    expected = []
+    for row, y, k in zip(scores, labels, tasks, strict=True):
+        rivals = [j for j, h in enumerate(heads) if (h >= 0 if competitors == "seen" else h == k)]
+        costs = {j: negative_log_share(row[j], [row[i] for i in rivals if i != j]) for j in rivals}
+        expected.append(0.7 * costs[y] + 0.3 * sum(costs.values()) / len(costs))
+    got = cross_domain_softmax(*tensors, competitors=competitors, smoothing=0.3, reduction="none")
+    assert got.tolist() == pytest.approx(expected, abs=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("competitors", ["seen", "own"])
 def test_two_level_angular_margin_is_equation_7(seed, competitors):
@@ -130,6 +143,7 @@ def test_gradients(seed):
     current = int(rest[2].max())
     for loss in (
         lambda x: cross_domain_softmax(x, *rest),
+        lambda x: cross_domain_softmax(x, *rest, competitors="own", smoothing=0.3),
         lambda x: two_level_angular_margin(x, *rest, **margins),
         lambda x: released_angular_margin(
             x, *rest, current=current, outputs=len(rest[2]) + 3, **margins
@@ -182,6 +196,7 @@ def test_free_rows_get_no_gradient(generator):
     rest = torch.tensor([0, 1, 1]), torch.tensor([0, 1, 1]), torch.tensor([0, 1, -1, -1])
     losses = (
         cross_domain_softmax(scores, *rest)
+        + cross_domain_softmax(scores, *rest, smoothing=0.2)
         + two_level_angular_margin(scores, *rest)
         + released_angular_margin(scores, *rest, current=1, outputs=4)
     )
@@ -247,6 +262,22 @@ def test_slopes_of_the_cross_entropy_are_those_of_autograd_where_some_classes_ne
     weights = torch.rand(6, 1)
     loss = partial(functional.cross_entropy, target=labels, reduction="none")
     found = cross_entropy_slopes(logits, labels, weights)
+    expected = _slopes_by_autograd(loss, logits, weights)
+    torch.testing.assert_close((found.losses, found.wrt_scores), expected, rtol=0, atol=1e-12)
+
+
+def test_slopes_of_the_smoothed_cross_entropy_are_those_of_autograd(float64):
+    owner, labels = torch.tensor([0, 0, -1, 0]), torch.tensor([0, 1, 3, 0, 1, 3])
+    logits, weights = torch.randn(6, 4), torch.rand(6, 1)
+    loss = partial(
+        cross_domain_softmax,
+        labels=labels,
+        tasks=torch.zeros_like(labels),
+        head_of_class=owner,
+        smoothing=0.3,
+        reduction="none",
+    )
+    found = cross_entropy_slopes(logits.masked_fill(owner < 0, -torch.inf), labels, weights, 0.3)
     expected = _slopes_by_autograd(loss, logits, weights)
     torch.testing.assert_close((found.losses, found.wrt_scores), expected, rtol=0, atol=1e-12)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mdmt.methods.base import TINY, Rehearsal
+from mdmt.methods.base import TINY, CrossEntropyRehearsal
 from mdmt.tasks import Batch
 
 
-class AGEM(Rehearsal):
+class AGEM(CrossEntropyRehearsal):
     """Averaged gradient episodic memory: to first order, no step raises the memory's loss."""
 
     name, source = "a-gem", "Chaudhry et al., 2019"

@@ -69,6 +69,7 @@ class Declarations:
     one_by_one = False  # whether it passes single examples through the network
     policy = ""  # the memory policy to use instead of the benchmark's
     repeats = 1  # how often each mini-batch is learned in a row
+    smoothing = 0.0  # the share of a label that the classes that compete have evenly
     learns_at_task_end = False  # whether `end_task` trains the network, and `step` need not
 
 
@@ -102,10 +103,17 @@ class Method(Declarations, Answering):
         """The loss of each sample; here cross entropy among the classes of its own head."""
         scores = self.model.scores(features)
         if self.model.heads.has_one_head:
-            return functional.cross_entropy(scores, batch.labels, reduction="none")
-        owner = self.model.head_of_class
+            return functional.cross_entropy(
+                scores, batch.labels, reduction="none", label_smoothing=self.smoothing
+            )
         return cross_domain_softmax(
-            scores, batch.labels, self.heads(batch), owner, competitors="own", reduction="none"
+            scores,
+            batch.labels,
+            self.heads(batch),
+            self.model.head_of_class,
+            competitors="own",
+            smoothing=self.smoothing,
+            reduction="none",
         )
 
     def _cross_entropy_slopes(
@@ -115,7 +123,7 @@ class Method(Declarations, Answering):
         if not self.model.heads.has_one_head:
             other = self.model.head_of_class != self.heads(batch)[:, None]
             scores = scores.masked_fill(other, NEVER)
-        return cross_entropy_slopes(scores, batch.labels, weights)
+        return cross_entropy_slopes(scores, batch.labels, weights, self.smoothing)
 
     # `loss` with its derivatives, weighted by sample; None: autograd computes them.
     slopes: Callable[..., Slopes] | None = _cross_entropy_slopes
@@ -194,3 +202,13 @@ class Rehearsal(Method):
     uses_memory = True
     reference_batch: int = setting(default=None, least=1)
     repeats: int = setting(default=1, least=1, later=True)
+
+
+class CrossEntropyRehearsal(Rehearsal):
+    """A rehearsal method whose loss is cross entropy.
+
+    With `smoothing`, label smoothing, a label says 1 - smoothing for its class, and each class that
+    competes has an equal share of the rest.
+    """
+
+    smoothing: float = setting(default=0.0, least=0.0, below=1.0, later=True)

@@ -7,11 +7,11 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from mdmt.methods.base import Rehearsal, setting
+from mdmt.methods.base import CrossEntropyRehearsal, setting
 from mdmt.tasks import Batch
 
 
-class DERPP(Rehearsal):
+class DERPP(CrossEntropyRehearsal):
     """Dark experience replay: rehearses stored logits and stored labels.
 
     The loss is the cross entropy of the new examples, plus `alpha` times the MSE between the logits

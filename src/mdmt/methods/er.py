@@ -6,11 +6,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from mdmt.methods.base import Rehearsal
+from mdmt.methods.base import CrossEntropyRehearsal
 from mdmt.tasks import Batch
 
 
-class ER(Rehearsal):
+class ER(CrossEntropyRehearsal):
     """Experience replay: the mean loss over new examples and examples drawn from a reservoir.
 
     The reservoir samples the whole stream so far. With reading `code` (the default, which gives the

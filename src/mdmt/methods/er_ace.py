@@ -7,11 +7,11 @@ from typing import Literal
 from torch import Tensor
 
 from mdmt.losses import Competitors, classes_of_batch, cross_domain_softmax
-from mdmt.methods.base import Rehearsal, setting
+from mdmt.methods.base import CrossEntropyRehearsal, setting
 from mdmt.tasks import Batch
 
 
-class ERACE(Rehearsal):
+class ERACE(CrossEntropyRehearsal):
     """Experience replay with asymmetric cross entropy.
 
     For new examples only the classes of their own mini-batch compete, so that they do not push old
@@ -44,5 +44,6 @@ class ERACE(Rehearsal):
             batch.tasks,
             owner,
             competitors=competitors,
+            smoothing=self.smoothing,
             reduction="none",
         )

@@ -7,11 +7,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mdmt.methods.base import TINY, Rehearsal, setting
+from mdmt.methods.base import TINY, CrossEntropyRehearsal, setting
 from mdmt.tasks import Batch
 
 
-class MEGA(Rehearsal):
+class MEGA(CrossEntropyRehearsal):
     """Turns g towards the memory's gradient, further the larger the memory's loss is.
 
     With form `II` the length of g is kept, and the angle to g maximises loss cos(angle) + loss_ref

@@ -20,7 +20,7 @@ from torch.nn import functional
 import mdmt.network.parts as parts
 import mdmt.ranks as ranks
 from mdmt.backbones import MLP
-from mdmt.losses import Distance
+from mdmt.losses import NEVER, Distance
 from mdmt.network.gradients import Gradients, Loss, Slopes
 from mdmt.network.model import Model, lengths
 from mdmt.tasks import Batch
@@ -243,10 +243,18 @@ def through_cosines(
 # Losses of `mdmt.losses` with their derivatives. `weights` is a column: what each sample counts.
 
 
-def cross_entropy_slopes(logits: Tensor, labels: Tensor, weights: Tensor) -> Slopes:
-    """Cross entropy with its derivatives."""
+def cross_entropy_slopes(
+    logits: Tensor, labels: Tensor, weights: Tensor, smoothing: float = 0.0
+) -> Slopes:
+    """Cross entropy with its derivatives; `smoothing` as in `cross_domain_softmax`."""
     logs = functional.log_softmax(logits, 1)
     target = labels[:, None]
+    if smoothing:
+        competing = logits != NEVER
+        share = smoothing / competing.sum(1, keepdim=True)
+        wanted = (competing * share).scatter_add(1, target, torch.full_like(share, 1 - smoothing))
+        losses = -(wanted * logs.masked_fill(~competing, 0)).sum(1)
+        return Slopes(losses, _through_log_softmax(-weights * wanted, logs, 1, logs.dtype))
     slopes = torch.zeros_like(logs).scatter_(1, target, -weights)
     return Slopes(-logs.gather(1, target)[:, 0], _through_log_softmax(slopes, logs, 1, logs.dtype))
 
