@@ -31,7 +31,7 @@ from mdmt.learning.randomness import Purpose, Randomness, generator
 from mdmt.learning.reader import Reader
 from mdmt.learning.recorder import Recorder
 from mdmt.memory import Memory, Read
-from mdmt.methods.base import Method
+from mdmt.methods.base import Method, Rehearsal
 from mdmt.network.batch_norm import (
     has_batch_norm,
     min_batch,
@@ -845,9 +845,22 @@ class Learner:
                 self.memory.close_task(*self._examples_to_store(task))
                 if self.is_more_data:
                     self.memory.trim_task(self.current)
+            if isinstance(self.method, Rehearsal) and self.method.review:
+                self._review(self.method)
             if has_batch_norm(self.backbone):
                 self._retake_statistics(task)
         self.is_closed = True
+
+    def _review(self, method: Rehearsal) -> None:
+        """Learn all stored examples, as often as the method asks."""
+        parts = [part for _ in range(method.review) for part in self.memory.shuffled(self.batch)]
+        parts = [part for part in parts if len(part) >= self.min_batch]
+        for number, part in enumerate(parts):
+            self.optimiser.share = 1 - (1 - method.last_step) * number / len(parts)
+            batch = self.memory.augmented(self.memory.take(part))
+            self.apply(method.review_gradient(batch))
+            method.move_average(self.step_in_task + number)
+        self.check_weights()
 
     def _retake_statistics(self, task: Task) -> None:
         """Take batch norm's statistics from stored examples, if the learner or its method asks."""

@@ -96,10 +96,18 @@ class Memory:
             return None
         if count is None:
             count = share_to_draw(len(self.available))
-        batch = self.take(self.choose(count))
+        return self.augmented(self.take(self.choose(count)))
+
+    def augmented(self, batch: Batch) -> Batch:
+        """Stored examples as they are drawn: shifted and mirrored at random, if at all."""
         if self.augment == "none":
             return batch
         return replace(batch, inputs=augment(self.augment, batch.inputs, self.generator))
+
+    def shuffled(self, size: int) -> list[Tensor]:
+        """All slots in random order, in parts of `size`; the last may be smaller."""
+        order = torch.from_numpy(self.generator.permutation(len(self.available)))
+        return list(self.available[order].split(size))
 
     def choose(self, count: int) -> Tensor:
         """The slots of `count` different random examples, or all slots if there are fewer."""

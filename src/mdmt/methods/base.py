@@ -195,13 +195,19 @@ class Rehearsal(Method):
 
     By default it is a quarter of the stored examples, from 10 to 256. With `repeats` each
     mini-batch is learned so many times in a row, each time with other old examples and other crops;
-    the memory sees it once.
+    the memory sees it once. With `review` all stored examples, those of the task among them, are
+    learned so many times at a task's end, in mini-batches, with steps that shorten as in a task.
     """
 
     kind = "rehearsal"
     uses_memory = True
     reference_batch: int = setting(default=None, least=1)
     repeats: int = setting(default=1, least=1, later=True)
+    review: int = setting(default=0, least=0, later=True)
+
+    def review_gradient(self, batch: Batch) -> Tensor:
+        """The direction to step against for a mini-batch of stored examples alone."""
+        return self.grad(batch)[1]
 
 
 class CrossEntropyRehearsal(Rehearsal):

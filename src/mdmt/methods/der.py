@@ -63,6 +63,11 @@ class DERPP(CrossEntropyRehearsal):
         )
         return old + self.grad(batch)[1]
 
+    def review_gradient(self, batch: Batch) -> Tensor:
+        """The gradients of both losses of old examples, here of the same ones."""
+        plain = dataclasses.replace(batch, features=None)
+        return self.alpha * self.grad(batch)[1] + self.beta * self.grad(plain)[1]
+
     def loss(self, features: Tensor, batch: Batch) -> Tensor:
         """The distance of each sample to its stored logits, or cross entropy if it has none."""
         scores = self.model.scores(features)

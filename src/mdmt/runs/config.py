@@ -104,9 +104,12 @@ class RunConfig:
 
     @property
     def steps_an_example(self) -> str:
-        """In words, if a mini-batch is learned several times in a row; else nothing."""
-        repeats = self.arguments.get("repeats", 1)
-        return f", {repeats} steps an example" if repeats != 1 else ""
+        """In words, if examples are learned more often than once an epoch; else nothing."""
+        repeats, reviews = self.arguments.get("repeats", 1), self.arguments.get("review", 0)
+        words = f", {repeats} steps an example" if repeats != 1 else ""
+        if reviews:
+            words += f", {count('review', reviews)} of the memory a task"
+        return words
 
     def to_json(self) -> JsonObject:
         """The content of config.json."""
