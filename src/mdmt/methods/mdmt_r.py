@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal
 
 import torch
@@ -42,6 +43,10 @@ class MDMTR(Rehearsal):
     if all seen heads compete, the ordinary softmax if only the sample's own head does. With one
     shared head there is no task margin.
 
+    With `teacher="average"`, which is ours, distillation is not from the stored representations but
+    from the features that the averaged network (`average`) has of the same examples, in the same
+    crops. Then none are stored.
+
     `competitors="asymmetric"`, which is ours, does as ER-ACE does: all seen heads compete for
     examples from the memory, and for new ones only the classes of their own mini-batch, which so do
     not push old classes down. A mini-batch of a single class would teach nothing: all seen heads
@@ -73,6 +78,7 @@ class MDMTR(Rehearsal):
     competitors: Literal["released", "seen", "own", "asymmetric"] = setting(default=None)
     distance: Literal["l1", "mse", "cosine", "none"] = setting(default=None)
     head: Literal["cosine", "linear"] = "cosine"
+    teacher: Literal["stored", "average"] = setting(default="stored", later=True)
 
     incoming = None  # the new mini-batch while its gradient is computed
 
@@ -90,7 +96,12 @@ class MDMTR(Rehearsal):
             # New and old examples have different losses, which `slopes` would see as one batch.
             self.slopes = None  # type: ignore[method-assign, assignment]
         self.cosine = self.head == "cosine"
-        self.stores_features = self.distance != "none"
+        if self.teacher == "average" and (not self.average or self.distance == "none"):
+            raise Mistake(
+                "MDMTR: teacher='average' needs an average of the weights and a distance to its"
+                " features: set average, such as 0.99, and distance=l1, mse or cosine"
+            )
+        self.stores_features = self.distance != "none" and self.teacher == "stored"
 
     def gradient(self, batch: Batch) -> Tensor:
         """The sum of the gradients of the new task, the memory and the distillation.
@@ -99,10 +110,22 @@ class MDMTR(Rehearsal):
         """
         self.incoming = batch
         reference = self.memory.sample(self.reference_batch)
-        return self.grad(batch)[1] if reference is None else self.grad(reference, batch)[1]
+        if reference is None:
+            return self.grad(batch)[1]
+        return self.grad(self._taught(reference), batch)[1]
+
+    def review_gradient(self, batch: Batch) -> Tensor:
+        """The gradients of the memory and the distillation."""
+        return super().review_gradient(self._taught(batch))
+
+    def _taught(self, reference: Batch) -> Batch:
+        """Old examples with the features to distil from, those of the average if it teaches."""
+        if self.teacher == "stored":
+            return reference
+        return dataclasses.replace(reference, features=self.model.embed(reference.inputs))
 
     def begin_task(self) -> None:
-        """Refuse stored representations that would make the loss explode."""
+        """Refuse features to distil from that would make the loss explode."""
         self._refuse_long_targets()
 
     def _refuse_long_targets(self) -> None:
