@@ -283,7 +283,7 @@ class Learner:
         assert self.network is not None
         self.gradients.losses.clear()
         with self.recorder.clock(), self.network.lock:
-            self._shorten_step()
+            self._set_length()
             for repeat in range(self.method.repeats):
                 seen = batch if self.augment == "none" else self._augmented(batch, repeat)
                 self.method.step(seen)
@@ -292,9 +292,12 @@ class Learner:
                 self.memory.observe(batch, self.with_features)
             self.method.after_step(seen)
 
-    def _shorten_step(self) -> None:
-        last = self.method.last_step
-        self.optimiser.share = 1.0 if last == 1 else 1 - (1 - last) * self.share_of_task
+    def _set_length(self) -> None:
+        """Lengthen steps at the beginning of a task, and shorten them to its end."""
+        last, warm_up = self.method.last_step, self.method.warm_up
+        share = 1.0 if last == 1 else 1 - (1 - last) * self.share_of_task
+        rise = (self.step_in_task + 1) / warm_up if self.step_in_task < warm_up else 1.0
+        self.optimiser.share = share * rise
 
     def apply(self, gradient: Tensor) -> None:
         """One step of the optimiser; losses or gradients that are not finite stop the learning."""

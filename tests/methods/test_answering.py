@@ -75,8 +75,8 @@ def test_stored_representations_are_those_of_the_averaged_weights():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_battery(check, kind):
-    settings = {"average": 0.8, "last_step": 0.2, "statistics": "memory", "reference_batch": 12}
-    check(Trial(lambda: MDMTR(**settings), kind))
+    settings = {"average": 0.8, "last_step": 0.2, "warm_up": 3, "statistics": "memory"}
+    check(Trial(lambda: MDMTR(reference_batch=12, **settings), kind))
 
 
 def test_batch_norm_answers_with_the_mean_of_its_statistics():
@@ -122,20 +122,30 @@ def test_joint_has_an_average_of_all_rows():
     ],
     ids=["mdmt-r", "er", "an optimiser of torch"],
 )
-def test_steps_shorten_evenly_within_a_task(method, more):
-    learner = learner_of(method(last_step=0.5), **more)
-    shares = []
+def test_steps_lengthen_and_shorten_evenly_within_a_task(method, more):
+    expected = [0.1 * share for share in (1.0, 0.875, 0.75, 0.625)] * 2
+    assert lengths_of_steps(method(last_step=0.5), **more) == pytest.approx(expected, rel=1e-3)
+    expected = [0.1 * share for share in (1 / 3, 2 / 3, 1.0, 1.0)] * 2
+    assert lengths_of_steps(method(warm_up=3), **more) == pytest.approx(expected, rel=1e-3)
+    expected = [0.1 * share for share in (1 / 3, 2 / 3 * 0.875, 0.75, 0.625)] * 2
+    both = lengths_of_steps(method(last_step=0.5, warm_up=3), **more)
+    assert both == pytest.approx(expected, rel=1e-3)
+
+
+def lengths_of_steps(method, **more):
+    """The length of each step for a gradient of length 1."""
+    learner = learner_of(method, **more)
+    lengths = []
     apply = learner.apply
 
     def follow(gradient):
         before = learner.model.flat.detach().clone()
         apply(gradient)
-        shares.append(float((before - learner.model.flat.detach()).norm() / gradient.norm()))
+        lengths.append(float((before - learner.model.flat.detach()).norm() / gradient.norm()))
 
     learner.apply = follow
     learner.run(small_stream("permuted-digits", tasks=2))
-    expected = [0.1 * share for share in (1.0, 0.875, 0.75, 0.625)] * 2
-    assert shares == pytest.approx(expected, rel=1e-3)
+    return lengths
 
 
 def test_unset_they_are_no_part_of_a_configuration():

@@ -21,6 +21,7 @@ class Answering(Remembering):
     `average` is the decay of a moving average of the weights and of batch norm's statistics, which
     predicts, is evaluated, and computes the representations that the memory stores. `last_step` is
     the length of a task's last step as a share of its first; the steps in between shorten evenly.
+    The first `warm_up` steps of a task lengthen evenly, from a small one to a whole one.
     With `statistics="memory"`, batch norm's statistics at a task's end are their mean over stored
     examples, to which each class contributes equally, instead of running ones, in which the last
     task prevails. With `mirror` an image is answered by the mean of its features and those of its
@@ -29,6 +30,7 @@ class Answering(Remembering):
 
     average: float = setting(default=0.0, least=0.0, below=1.0, later=True)
     last_step: float = setting(default=1.0, least=0.0, later=True)
+    warm_up: int = setting(default=0, least=0, later=True)
     mirror: bool = setting(default=False, later=True)
     statistics: Literal["running", "memory"] = setting(default="running", later=True)
 
