@@ -790,6 +790,7 @@ class Learner:
             self.method.begin_average()
         elif not self.is_more_data:
             self.method.extend_average(self._new_rows(task))
+        self.method.drop_means()
         if self.method.uses_memory and self.memory.chooses_first:
             self.memory.choose_first(*self._examples_to_store(task))
         self.method.begin_task()
@@ -852,6 +853,7 @@ class Learner:
                 self._review(self.method)
             if has_batch_norm(self.backbone):
                 self._retake_statistics(task)
+            self.method.take_means(self.memory)
         self.is_closed = True
 
     def _review(self, method: Rehearsal) -> None:

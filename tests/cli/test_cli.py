@@ -110,8 +110,8 @@ def test_a_finished_run_is_read_unless_fresh(tmp_path, capsys):
         (
             ["run", "--set", "no_such=1"],
             (
-                "setting 'no_such' is unknown; mdmt-r on permuted-digits takes augment, average,"
-                " batch, class_margin"
+                "setting 'no_such' is unknown; mdmt-r on permuted-digits takes answer, augment,"
+                " average, batch, class_margin"
             ),
         ),
         (["run", "--set", "lonely"], "write it as key=value"),

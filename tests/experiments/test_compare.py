@@ -407,7 +407,7 @@ def test_nothing_finished_is_exit_code_2(tmp_path, capsys):
         (["--methods", "van,mdmt-r[scale"], "name[key=value,...]"),
         (
             ["--methods", "van,ewc", "--set", "scale=3"],
-            "'scale' is unknown; these methods take augment, average, batch, epochs, heads",
+            "'scale' is unknown; these methods take answer, augment, average, batch, epochs",
         ),
         (
             ["--methods", "mdmt-r[scale=2],mdmt-r[scale=3],van", "--set", "scale=4"],

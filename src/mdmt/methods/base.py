@@ -92,10 +92,11 @@ class Method(Declarations, Answering):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.statistics == "memory" and not self.uses_memory:
-            raise Mistake(
-                f"{type(self).__name__}: statistics='memory': this method stores no examples"
-            )
+        for name, from_memory in (("statistics", "memory"), ("answer", "ncm")):
+            if getattr(self, name) == from_memory and not self.uses_memory:
+                raise Mistake(
+                    f"{type(self).__name__}: {name}={from_memory!r}: this method stores no examples"
+                )
 
     # Hooks: a subclass overrides those it needs.
 
