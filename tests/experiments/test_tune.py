@@ -282,7 +282,7 @@ def test_workers_do_the_runs_and_finished_ones_are_read(tmp_path, capsys):
         ),
         (
             ["--method", "van", "--grid", "strength=1"],
-            "setting 'strength' is unknown; van on permuted-digits takes augment, average, batch",
+            "setting 'strength' is unknown; van on permuted-digits takes answer, augment, average",
         ),
         (
             ["--grid", "nothing"],

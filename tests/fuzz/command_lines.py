@@ -47,8 +47,10 @@ PLACES = [
 ]
 SETTINGS = ["lr", "batch", "epochs", "memory", "policy", "heads", "stream", "optimiser", "augment"]
 SETTINGS += ["reference_batch", "scale", "distance", "average", "last_step", "reading", "head"]
+SETTINGS += ["answer", "mirror", "review", "smoothing", "statistics", "teacher", "warm_up"]
 VALUES = ["SGD", "Adam", "LBFGS", "SparseAdam", "Optimizer", "Muon", "Ring", "Reservoir", "shared"]
 VALUES += ["per-task", "own", "published", "true", "none", "l1", "crop-flip", *NUMBERS, *FRACTIONS]
+VALUES += ["asymmetric", "average", "memory", "ncm"]
 SENSIBLE = {  # values that a name suggests, by the name of the parameter
     "benchmark": [*BENCHMARKS, "split-digits", "permuted-digits", "folder"],
     "method": [*METHODS, "mdmt-r[distance=none]", "er[lr=0.1,batch=5]"],

@@ -280,3 +280,6 @@ def test_what_is_no_image_has_no_mirror_image():
         " 2-dimensional"
     )
     assert learner.network is None
+    message = mistake(config_for, "permuted-digits", "er[mirror=true]")
+    assert message == "mirror=true: permuted-digits has no images to mirror"
+    assert config_for("split-digits", "er[mirror=true]").arguments["mirror"] is True

@@ -91,7 +91,7 @@ def resolve(
         batch=values["batch"],
         epochs=values["epochs"],
         optimiser=optimiser.name,
-        augment=_augmentation(values.get("augment", "none"), bench),
+        augment=_augmentation(values, bench),
         image_size=request.image_size or image_size_for(bench, network["name"]),
         subset=request.subset,
         weights=None if weights is None else file_sha256(weights),
@@ -222,9 +222,13 @@ def _stream_choice(name: str, bench: benchmarks.Benchmark) -> str:
     return name
 
 
-def _augmentation(name: str, bench: benchmarks.Benchmark) -> str:
-    if check_augmentation(name) != "none" and not bench.has_images:
+def _augmentation(values: dict[str, Any], bench: benchmarks.Benchmark) -> str:
+    """How images are augmented; without images, it and `mirror` are refused before the run."""
+    name = check_augmentation(values.get("augment", "none"))
+    if name != "none" and not bench.has_images:
         raise Mistake(f"augment={name}: {bench.name} has no images to shift and mirror")
+    if values.get("mirror") and not bench.has_images:
+        raise Mistake(f"mirror=true: {bench.name} has no images to mirror")
     return name
 
 
