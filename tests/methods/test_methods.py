@@ -641,8 +641,8 @@ def test_mer_interpolates_batch_norm_statistics_with_the_weights():
 def test_mse_with_a_reservoir_and_batch_norm_is_one_line():
     """Features that a reservoir stores in the first steps are many times too long there."""
 
-    def learn(net, distance, kept):
-        method = MDMTR(distance=distance, reference_batch=8)
+    def learn(net, distance, kept, **more):
+        method = MDMTR(distance=distance, reference_batch=8, **more)
         mdmt.Learner(net, method, memory=kept, lr=0.01).run(small_stream(tasks=1, train=20))
 
     torch_norm = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(784))
@@ -650,6 +650,10 @@ def test_mse_with_a_reservoir_and_batch_norm_is_one_line():
         line = mistake(learn, net, "mse", memory.Reservoir(20))
         assert line.startswith("mdmt-r: distance=mse does not go with a Reservoir on a network")
         assert line.endswith("use policy=Ring or AtTaskEnd, or distance=cosine or none")
+    averaged = {"teacher": "average", "average": 0.9}  # its features are as long in those steps
+    assert line == mistake(
+        learn, backbones.reduced_resnet18(1, 2), "mse", memory.Reservoir(20), **averaged
+    )
     learn(backbones.reduced_resnet18(1, 2), "mse", memory.Ring(2))
     learn(backbones.reduced_resnet18(1, 2), "l1", memory.Reservoir(20))
     learn(backbones.reduced_resnet18(1, 2), "cosine", memory.Reservoir(20))

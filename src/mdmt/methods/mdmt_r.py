@@ -133,8 +133,8 @@ class MDMTR(Rehearsal):
         if self.distance == "mse" and lends_early and has_batch_norm(self.model.backbone):
             raise Mistake(
                 "mdmt-r: distance=mse does not go with a Reservoir on a network with batch norm:"
-                " features stored in the first steps are many times too long, and their squared"
-                " error explodes; use policy=Ring or AtTaskEnd, or distance=cosine or none"
+                " features in evaluation mode are many times too long in the first steps, and their"
+                " squared error explodes; use policy=Ring or AtTaskEnd, or distance=cosine or none"
             )
 
     def loss(self, features: Tensor, batch: Batch) -> Tensor:
@@ -151,9 +151,8 @@ class MDMTR(Rehearsal):
         """The part of each sample's loss that depends on its scores."""
         heads = self.heads(batch)
         owner = self.model.head_of_class
-        competitors = self._competitors(batch)
         if self.head == "linear":
-            assert competitors != "released"
+            competitors = self._competitors(batch)
             return cross_domain_softmax(
                 scores, batch.labels, heads, owner, competitors=competitors, reduction="none"
             )
@@ -166,7 +165,7 @@ class MDMTR(Rehearsal):
             "task_margin": 0.0 if self.learner.heads.shared else self.task_margin,
             "scale": self.scale,
         }
-        if competitors == "released":
+        if self.competitors == "released":
             return released_angular_margin(
                 scores,
                 batch.labels,
@@ -182,14 +181,15 @@ class MDMTR(Rehearsal):
             batch.labels,
             heads,
             owner,
-            competitors=competitors,
+            competitors=self._competitors(batch),
             reduction="none",
             **margins,
         )
 
-    def _competitors(self, batch: Batch) -> Competitors | Literal["released"]:
+    def _competitors(self, batch: Batch) -> Competitors:
         """The classes that compete, by name or as a mask."""
         if self.competitors != "asymmetric":
+            assert self.competitors != "released"
             return self.competitors
         if batch is not self.incoming:
             return "seen"
