@@ -160,6 +160,34 @@ def test_some_methods_on_two_ranks(tmp_path):
     check(["mlp"], ["ewc", "gem", "mdmt-r", "er-ace"], tmp_path)
 
 
+EXTRAS = {"average": 0.8, "statistics": "memory", "answer": "ncm", "mirror": True, "review": 1}
+
+
+def test_settings_of_all_methods_on_two_ranks(tmp_path):
+    """What they do at a task's end, and in answers; MDMT-R with a small scale: see above."""
+    own = {
+        "mdmt-r": {
+            "teacher": "average",
+            "distance": "cosine",
+            "competitors": "asymmetric",
+            "scale": 2.0,
+        },
+        "der++": {"smoothing": 0.1},
+    }
+
+    def work():
+        with double_precision():
+            stream = digits("resnet")
+            return {
+                name: essence(learn(name, stream, network("resnet"), settings={**EXTRAS, **more}))
+                for name, more in own.items()
+            }
+
+    several = on_ranks(2, work, tmp_path)
+    for name, one in work().items():
+        assert differences(one, [answer[name] for answer in several], 1e-6) == []
+
+
 def test_batches_with_fewer_samples_than_ranks(tmp_path):
     """Three ranks with mini-batches of 2 and memory batches of 9; then with 7, not divisible."""
 
