@@ -4,15 +4,16 @@
 
 Every method begins with the same base, ten old examples for ten new ones, and tries the same
 ingredients, one at a time and a few together; only what other methods do not have is its own. The
-tasks are the three held-out ones, on seeds that no run is measured on. Finished runs in --out are
-read, so an interrupted command can be run again. It writes results/ingredients.json, and prints the
-gain of each ingredient over the base, paired by seed.
+tasks are the three held-out ones, on seeds that no run is measured on. Each finished trial is added
+to results/ingredients.json, and a trial that is there is not repeated; of an interrupted one the
+finished runs in --out are read. It prints the gain of each ingredient over the base, paired by
+seed.
 """
 
 from __future__ import annotations
 
 import argparse
-import shlex
+import json
 import statistics
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 from mdmt.experiments.resolve import resolve, with_seeds
 from mdmt.experiments.sweep import run_all
 from mdmt.metrics import A_FREE, A_T
+from mdmt.runs.config import RunConfig
 from mdmt.runs.record import versions
 from mdmt.runs.request import RunRequest
 from mdmt.runs.rows import Row
@@ -29,6 +31,7 @@ from mdmt.system.files import write_json
 RECORD = Path(__file__).parents[1] / "results" / "ingredients.json"
 SEEDS = range(2001, 2004)
 Settings = dict[str, Any]
+Trial = dict[str, Any]  # an entry of the record
 BASE: Settings = {"reference_batch": 10}
 INGREDIENTS: dict[str, Settings] = {
     "base": {},
@@ -64,36 +67,43 @@ OWN: dict[str, dict[str, Settings]] = {
 METHODS = ("er", "er-ace", "der++", "mdmt-r")
 
 
-def trials(
-    methods: list[str], only: list[str] | None, seeds: int, precision: str, data: str | None
-) -> tuple[list[tuple[str, str, Settings]], list[list[Any]]]:
-    """Each trial's method, ingredient and settings, and its configurations."""
-    names, configs = [], []
-    for method in methods:
-        for ingredient, settings in {**INGREDIENTS, **OWN.get(method, {})}.items():
-            if only and ingredient not in ("base", *only):
-                continue
-            given = {**BASE, **settings}
-            request = RunRequest("split-cifar", method, data=data, precision=precision)
-            first = resolve(request.with_settings(given), cross_validation=True)
-            names.append((method, ingredient, given))
-            configs.append(with_seeds(first, list(SEEDS)[:seeds]))
-    return names, configs
+def configs_of(
+    method: str, settings: Settings, seeds: int, precision: str, data: str | None
+) -> list[RunConfig]:
+    """The runs of a trial."""
+    request = RunRequest("split-cifar", method, data=data, precision=precision)
+    first = resolve(request.with_settings(settings), cross_validation=True)
+    return with_seeds(first, list(SEEDS)[:seeds])
 
 
-def entry(name: tuple[str, str, Settings], row: Row) -> dict[str, Any]:
-    method, ingredient, settings = name
+def entry(
+    method: str, ingredient: str, settings: Settings, precision: str, row: Row, failed: list[int]
+) -> Trial:
     return {
         "method": method,
         "ingredient": ingredient,
         "settings": settings,
+        "precision": precision,
         "seeds": row.seeds,
+        "failed": failed,
         **{metric.name: row.metrics[metric.name] for metric in (A_T, A_FREE)},
         "seconds": row.seconds,
+        "versions": versions(),
     }
 
 
-def gain(trial: dict[str, Any], base: dict[str, Any], name: str) -> float:
+def is_done(
+    trials: list[Trial], method: str, settings: Settings, seeds: int, precision: str
+) -> bool:
+    wanted = (method, settings, precision, list(SEEDS)[:seeds])
+    keys = ("method", "settings", "precision")
+    return wanted in [
+        (*(trial[key] for key in keys), sorted(trial["seeds"] + trial["failed"]))
+        for trial in trials
+    ]
+
+
+def gain(trial: Trial, base: Trial, name: str) -> float:
     """The mean difference over the seeds that both have."""
     ours, theirs = (
         dict(zip(one["seeds"], one[name]["runs"], strict=True)) for one in (trial, base)
@@ -101,16 +111,17 @@ def gain(trial: dict[str, Any], base: dict[str, Any], name: str) -> float:
     return statistics.fmean(ours[seed] - theirs[seed] for seed in ours if seed in theirs)
 
 
-def show(found: list[dict[str, Any]]) -> None:
+def show(trials: list[Trial], found: list[Trial]) -> None:
     bases = {trial["method"]: trial for trial in found if trial["ingredient"] == "base"}
-    for trial in found:
+    for trial in trials:
         base = bases[trial["method"]]
         cells = [
             f"{name} {100 * trial[name]['mean']:.2f} ({100 * gain(trial, base, name):+.2f})"
             for name in (A_T.name, A_FREE.name)
         ]
         seconds = f"{trial['seconds']['mean']:.0f} s"
-        print(f"{trial['method']:8s} {trial['ingredient']:30s} {'  '.join(cells)}  {seconds}")
+        name = f"{trial['method']:8s} {trial['ingredient']:30s}"
+        print(name, *cells, seconds, sep="  ", flush=True)
 
 
 def main(arguments: list[str]) -> None:
@@ -126,16 +137,25 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--record", type=Path, default=RECORD, help="file to write")
     options = parser.parse_args(arguments)
-    names, configs = trials(
-        options.methods, options.only, options.seeds, options.precision, options.data
-    )
-    rows, failed = run_all(configs, options.out, options.workers)
-    for run in failed:
-        print(f"{run['label']}, seed {run['seed']}: {run['reason']}")
-    found = [entry(name, row) for name, row in zip(names, rows, strict=True) if row is not None]
-    command = shlex.join(["python", "bench/ingredients.py", *arguments])
-    write_json(options.record, {"command": command, "versions": versions(), "trials": found})
-    show(found)
+    found = json.loads(options.record.read_text()) if options.record.is_file() else []
+    for method in options.methods:
+        for ingredient, own in {**INGREDIENTS, **OWN.get(method, {})}.items():
+            if options.only and ingredient not in ("base", *options.only):
+                continue
+            settings = {**BASE, **own}
+            if is_done(found, method, settings, options.seeds, options.precision):
+                continue
+            configs = configs_of(method, settings, options.seeds, options.precision, options.data)
+            (row,), failed = run_all([configs], options.out, options.workers)
+            for run in failed:
+                print(f"{run['label']}, seed {run['seed']}: {run['reason']}")
+            if row is not None:
+                broken = [run["seed"] for run in failed]
+                found.append(entry(method, ingredient, settings, options.precision, row, broken))
+                write_json(options.record, found)
+                show(found[-1:], found)
+    print()
+    show(found, found)
 
 
 if __name__ == "__main__":
