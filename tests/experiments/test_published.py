@@ -220,6 +220,14 @@ def test_er_by_its_own_paper_stands_beside_the_value_of_that_paper():
     assert published_for(other) is None
 
 
+@pytest.mark.parametrize("method", ["der++", "er-ace"])
+def test_the_batch_of_a_newer_paper_is_named_without_a_value(method):
+    row = published_for(config_for("split-cifar", method, settings={"reference_batch": "10"}))
+    assert "A_T" not in row
+    assert row["paper"] in row["note"]
+    assert published_for(config_for("split-cifar", method)) is None
+
+
 @pytest.mark.parametrize("reading", ["code", "paper"])
 def test_the_published_settings_are_those_of_the_presets(reading):
     for benchmark, rows in table("table1")["rows"].items():

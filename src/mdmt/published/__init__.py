@@ -31,7 +31,8 @@ def published(benchmark: str, method: str) -> Content | None:
 def own_paper(benchmark: str, method: str) -> Content | None:
     """What a method's own paper published on a benchmark, or None.
 
-    `paper` names it, `settings` are the arguments of the method with which it measured.
+    `paper` names it, `settings` are the arguments of the method with which it measured. A paper
+    without a value on these very tasks has settings alone.
 
     >>> own_paper("split-cifar", "er")["A_T"]
     {'mean': 0.685, 'std': 0.0065}

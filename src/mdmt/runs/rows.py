@@ -231,10 +231,10 @@ def published_for(config: RunConfig) -> JsonObject | None:
     It may have a stream of its own where the published runs had only one: see `published_stream`.
     A row of the method's own paper names it under `paper`.
     """
-    row = published(config.benchmark, config.method)
-    if row is None or (config.benchmark, config.method) in UNRECORDED:
+    if (config.benchmark, config.method) in UNRECORDED:
         return None
-    if _has_published_settings(config, {}):
+    row = published(config.benchmark, config.method)
+    if row is not None and _has_published_settings(config, {}):
         return row
     own = own_paper(config.benchmark, config.method)
     return own if own and _has_published_settings(config, own["settings"]) else None
