@@ -24,7 +24,6 @@ TOP = {  # the public surface, each named by docs/api.md
     "errors",
     "learner",
     "losses",
-    "memory",
     "metrics",
     "ranks",
     "sklearn",
