@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mdmt.cli.model import ModelFolder, Network, open_model
+from mdmt.cli.model_folder import ModelFolder, Network, open_model
 from mdmt.words import bytes_text, count, printable
 
 

@@ -30,7 +30,7 @@ def serve(
         from mdmt.living import serving, web_app
     except ImportError as error:
         raise missing("mdmt serve", str(error.name), "serve") from None
-    from mdmt.cli.model import open_model
+    from mdmt.cli.model_folder import open_model
     from mdmt.cli.progress import tell
 
     more = [] if backbone is None else ["--backbone", backbone]
