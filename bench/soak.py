@@ -37,7 +37,8 @@ PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- make soak -->", "<!-- end of make soak -->"
 INTRODUCTION = """`make soak`: MDMT-R learns 1,000 tasks of 1,000 steps on a small network, with a
 checkpoint after each, and a model folder takes 200 deliveries. A checkpoint holds two states, each
-with the log of all steps and T x T accuracies, and grows with these; so does the end of a task."""
+with the log of all steps and T x T accuracies, and grows with these; so does the end of a task. A
+delivery reads the list of those before it: a fifth of a millisecond more for each."""
 FEATURES = 16
 CLASSES = 4
 STORED = 200  # examples
@@ -198,7 +199,9 @@ GROWTH: dict[str, dict[str, tuple[dict[str, float], float]]] = {
         "manifest, MB": ({"deliveries": 0.0006}, 0.01),
     },
 }
-FLAT = ("ms a step", "ms a delivery")  # medians of the last third over those of the first
+# Times that must not grow: medians of the last third against those of the first. A delivery reads
+# the list of those before it, so it may take longer by so much for each.
+FLAT = {"ms a step": 0.0, "ms a delivery": 0.3}
 
 
 def wrong(kind: str, points: list[Point]) -> list[str]:
@@ -216,11 +219,12 @@ def slower(points: list[Point]) -> list[str]:
     """What takes longer at the end than at the beginning."""
     third = max(1, len(points) // 3)
     found = []
-    for name in FLAT:
+    for name, each in FLAT.items():
         if name in points[0]:
             times = [point[name] for point in points[1:]]
             before, after = statistics.median(times[:third]), statistics.median(times[-third:])
-            if after > NOISE * before:
+            more = each * (points[-1].get("deliveries", 0) - points[1].get("deliveries", 0))
+            if after > NOISE * before + more:
                 found.append(f"{name}: {before:.3g} at first, {after:.3g} at the end")
     return found
 

@@ -334,6 +334,45 @@ def test_a_memory_that_chooses_first_has_new_classes_evenly_while_they_are_learn
     assert twin.model.sha256() == learner.model.sha256()
 
 
+def balanced_with(counts):
+    """A memory with room for all, with so many examples of the classes 0, 1, ..."""
+    labels = torch.tensor([row for row, count in enumerate(counts) for _ in range(count)])
+    inputs = torch.arange(len(labels), dtype=torch.float32)[:, None]
+    kept = memory.Balanced(100_000)
+    kept.close_task(labels, lambda i: Batch(inputs[i], labels[i], torch.zeros_like(labels[i])))
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("counts", "drawn"),
+    [([400, 5], [11, 5]), ([60, 9, 60], [18, 9, 18]), ([40, 40, 3], [0, 0, 1])],
+)
+def test_classes_of_which_few_examples_are_stored_are_drawn_as_often(counts, drawn):
+    kept = balanced_with(counts)
+    many = [np.bincount(kept.sample(sum(drawn)).labels, minlength=len(counts)) for _ in range(300)]
+    if sum(drawn) == 1:  # any class may be the one
+        assert np.mean(many, 0) == pytest.approx([1 / 3] * 3, abs=0.1)
+    else:
+        assert (np.array(many) == drawn).all()
+    slots = [kept.choose(sum(drawn)).tolist() for _ in range(300)]
+    assert all(len(set(one)) == sum(drawn) for one in slots)  # no example twice
+    assert len(kept.choose(10_000)) == sum(counts)
+
+
+def test_classes_of_one_size_are_drawn_at_random():
+    kept, plain = balanced_with([20, 20, 19]), balanced_with([20, 20, 19])
+    drawn = [kept.choose(7) for _ in range(20)]
+    plain_draws = [super(memory.Balanced, plain).choose(7) for _ in range(20)]
+    assert all(map(torch.equal, drawn, plain_draws))
+
+
+def test_draws_follow_what_is_stored():
+    kept = balanced_with([30, 4])
+    kept.choose(8)
+    kept.remove(kept.slots_of(torch.tensor([0])))
+    assert set(kept.sample(3).labels.tolist()) == {1}
+
+
 def test_even_slots_have_equally_many_of_each_class():
     kept = memory.Reservoir(12)
     assert not len(kept.even_slots(6, np.random.default_rng(0)))

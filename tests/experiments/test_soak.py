@@ -30,6 +30,9 @@ def test_what_grows_is_named(name, growth, flat):
 
 def test_what_becomes_slower_is_named(flat):
     assert soak.slower(flat) == []
+    for point in flat[-2:]:  # 50 deliveries later
+        point["ms a delivery"] = 16.0  # .3 for each of these
+    assert soak.slower(flat) == []
     for point in flat[-2:]:
-        point["ms a delivery"] = 2.0
-    assert soak.slower(flat) == ["ms a delivery: 1 at first, 2 at the end"]
+        point["ms a delivery"] = 17.0
+    assert soak.slower(flat) == ["ms a delivery: 1 at first, 17 at the end"]

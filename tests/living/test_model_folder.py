@@ -71,7 +71,7 @@ def test_the_budget_counts_representations(model, tmp_path, method):
 
 
 def test_a_version_that_forgets_too_much_is_not_used(model):
-    teach(model, ["owl", "kite"], "january", memory="5kB")
+    teach(model, ["owl", "kite"], "january", memory="5kB", method="er")
     x, y = delivery(["owl"], count=300, seed=3)
     wrong = ["kite"] * len(y)  # teaches that owls are kites
     lesson = model.learn((x, wrong), name="bad", max_forgetting=0.02)
@@ -83,6 +83,25 @@ def test_a_version_that_forgets_too_much_is_not_used(model):
     assert model.version == 2
     assert model.rollback() == 1
     assert teach(model, ["robin"], "february").version == 3
+
+
+def test_what_a_delivery_teaches_wrongly_does_not_hide_what_it_makes_forget(model):
+    """Its own held-back examples have the same wrong labels, and are more than the earlier ones."""
+    teach(model, ["owl", "kite"], "january", memory="50kB", method="van")
+    x, y = delivery(["owl", "kite"], count=300, seed=3)
+    swapped = ["kite" if one == "owl" else "owl" for one in y]
+    lesson = model.learn((x, swapped), name="swapped", max_forgetting=0.02)
+    assert lesson.forgot == 1.0
+    assert not lesson.promoted
+    assert {(c.before, c.after, c.examples) for c in lesson.changes} == {(1.0, 0.0, 3)}
+
+
+def test_a_new_class_of_a_few_examples_is_learned(model):
+    """Though the earlier classes have a hundred times as many."""
+    teach(model, ["owl", "kite"], "january", count=400)
+    teach(model, ["wren"], "february", count=8)
+    x, y = delivery(["owl", "kite", "wren"], seed=9)
+    assert np.mean([a == b for a, b in zip(model.predict(x), y, strict=True)]) > 0.95
 
 
 def test_rolled_back_answers_are_those_of_the_version(model):

@@ -72,7 +72,7 @@ def test_torch_export_takes_any_batch(name, method):
 def test_a_version_its_module_and_its_onnx_file_answer_from_both_mirror_images(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setitem(defaults.ARGUMENTS, "er", {"mirror": True})
+    monkeypatch.setitem(defaults.ARGUMENTS, defaults.METHOD, {"mirror": True})
     x = np.random.default_rng(0).integers(0, 256, (60, 3, 9, 9), dtype=np.uint8)
     y = ["owl", "kite"] * 30
     x[::2, :, :, :4] //= 3  # owls are dark on the left

@@ -35,7 +35,8 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     memory
         the size of the memory of earlier examples, such as "50MB"
     epochs, lr, batch
-        passes over the examples of each call, learning rate, examples in a mini-batch
+        passes over the examples of each call, learning rate (None: that of `mdmt learn` for the
+        method), examples in a mini-batch
     backbone
         a network of yours, which is copied; None: one for the shape of X
     random_state
@@ -55,7 +56,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         memory: str | int = "50MB",
         epochs: int = defaults.SETTINGS["epochs"],
-        lr: float = defaults.SETTINGS["lr"],
+        lr: float | None = None,
         batch: int = defaults.SETTINGS["batch"],
         backbone: nn.Module | None = None,
         random_state: Any = None,
@@ -104,7 +105,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise Mistake(f"classes={list(allowed)} does not have all classes of y, {list(found)}")
         known = found if first else _joined(self.classes_, found)
         # Learning on a copy: an error or Ctrl-C leaves this classifier as it was.
-        learner = self._new_learner(inputs.shape[1:]) if first else copy.deepcopy(self.learner_)
+        learner = self._new_learner(inputs) if first else copy.deepcopy(self.learner_)
         self._check_memory(learner, inputs, len(known))
         learner.epochs = self.epochs
         # The last task has all classes so far: they have one head, and compete.
@@ -118,16 +119,17 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.learner_, self.classes_ = learner, known
         return self
 
-    def _new_learner(self, shape: tuple[int, ...]) -> Learner:
+    def _new_learner(self, inputs: NDArray[Any]) -> Learner:
         network = copy.deepcopy(self.backbone)
         if network is None:
-            network = backbones.make(defaults.network_for(shape))
+            network = backbones.make(defaults.network_for(inputs.shape[1:]))
         method = defaults.method_for(self.method)
+        own = defaults.learning_for(self.method, pixels=inputs.dtype == np.uint8)["lr"]
         return Learner(
             network,
             method,
             memory=defaults.memory_for(method, parse_bytes(self.memory)),
-            lr=self.lr,
+            lr=own if self.lr is None else self.lr,
             batch=self.batch,
             epochs=self.epochs,
             heads="shared",

@@ -51,16 +51,16 @@ class HeldBack:
             torch.cat([self.tasks, tasks]),
         )
 
-    def within(self, budget: int, generator: np.random.Generator) -> HeldBack:
-        """At most `budget` bytes of them, chosen at random, with equal shares for all classes."""
+    def within(self, budget: int, generator: np.random.Generator) -> Tensor:
+        """The indices of at most `budget` bytes of them, chosen at random, evenly over classes."""
         if self.inputs is None:
-            return self
+            return _no_numbers()
         places = budget // (self.inputs[:1].nbytes + OVERHEAD) if len(self) else 0
         keep: list[int] = []
         for row, share in even_shares(Counter(self.labels.tolist()), places).items():
             of_class = (self.labels == row).nonzero()[:, 0].numpy()
             keep += of_class[generator.permutation(len(of_class))[:share]].tolist()
-        return self.at(torch.tensor(sorted(keep), dtype=torch.int64))
+        return torch.tensor(sorted(keep), dtype=torch.int64)
 
     def at(self, index: Tensor) -> HeldBack:
         """The examples at these indices."""

@@ -116,8 +116,8 @@ class Teacher:
                 with suppress(OSError):  # a disk that fails must not hide the first error
                     clear(self.versions)
             raise
-        kept = self._held_back(learner, held_back)
-        lesson = self._write(learner, kept, time.monotonic() - start)
+        kept, is_earlier = self._held_back(learner, held_back)
+        lesson = self._write(learner, kept, is_earlier, time.monotonic() - start)
         with suppress(OSError):  # the version is complete; the next delivery clears the rest
             clear(self.versions)
         return lesson
@@ -266,7 +266,9 @@ class Teacher:
             learner.epochs = plan.epochs or learner.epochs
             return learner
         given = {"lr": plan.lr, "batch": plan.batch, "epochs": plan.epochs, "seed": plan.seed}
-        settings = {**defaults.SETTINGS, **{k: v for k, v in given.items() if v is not None}}
+        chosen = {key: value for key, value in given.items() if value is not None}
+        pixels = self.task.train.inputs.dtype == torch.uint8
+        settings = {**defaults.learning_for(plan.method, pixels=pixels), **chosen}
         method = defaults.method_for(plan.method)
         return Learner(
             self.network or self._new_network(settings.get("seed", SEED)),
@@ -302,8 +304,8 @@ class Teacher:
         checkpoint = Checkpoints(self.folder / STATE)
         learner.learn(task, more=more, checkpoint=checkpoint, progress=progress)
 
-    def _held_back(self, learner: Learner, chosen: Tensor) -> HeldBack:
-        """The held-back examples with those of this delivery, inside their budget."""
+    def _held_back(self, learner: Learner, chosen: Tensor) -> tuple[HeldBack, Tensor]:
+        """The held-back examples inside their budget, and which are of earlier deliveries."""
         before = HeldBack() if self.base is None else read_held_back(self.base)
         learned = learner.heads.tasks[learner.heads.number(self.task.name)]
         rows = dict(zip(learned.classes, learned.rows.tolist(), strict=True))
@@ -314,14 +316,17 @@ class Teacher:
         number = learner.heads.number(self.task.name)
         joined = before.joined(inputs, labels, number) if len(index) else before
         draws = np.random.default_rng([learner.seed, HELD_BACK_DRAWS, self.number, 1])
-        return joined.within(self._held_back_bytes(), draws)
+        kept = joined.within(self._held_back_bytes(), draws)
+        return joined.at(kept), kept < len(before)
 
     # After learning.
 
-    def _write(self, learner: Learner, held_back: HeldBack, seconds: float) -> Lesson:
+    def _write(
+        self, learner: Learner, held_back: HeldBack, is_earlier: Tensor, seconds: float
+    ) -> Lesson:
         old = None if self.base is None else Answers.load(self.base, self._network_again())
         new = Answers(learner.model, scale=learner.predictor.scale)
-        changes = compare(old, new, held_back)
+        changes = compare(old, new, held_back, is_earlier)
         lost = [c.before - c.after for c in changes if c.before is not None]
         forgot = max(lost, default=None)
         gate = self.plan.max_forgetting
@@ -392,8 +397,16 @@ def measure(answers: Answers, held_back: HeldBack) -> JsonObject:
     }
 
 
-def compare(old: Answers | None, new: Answers, held_back: HeldBack) -> list[Change]:
-    """Each class before and after, on the same held-back examples."""
+def compare(
+    old: Answers | None, new: Answers, held_back: HeldBack, is_earlier: Tensor
+) -> list[Change]:
+    """Each class before and after, on the same held-back examples.
+
+    They are those of earlier deliveries, if the class has any: what a class forgets of these must
+    not be made up for by what it learns of the new ones, whose labels may be wrong.
+    """
+    known = held_back.labels[is_earlier]
+    held_back = held_back.at((is_earlier | ~torch.isin(held_back.labels, known)).nonzero()[:, 0])
     before = {} if old is None else old.class_accuracies(held_back)
     return [
         Change(

@@ -142,21 +142,16 @@ class LivingModel:
     ) -> Delivery:
         """Read a delivery as the model reads its inputs; `size` is that of a new model's images."""
         form: JsonObject = {"image_size": size}
+        tasks: list[JsonObject] = []
         if self.exists:
-            shape = self.input_shape
-            grey = len(shape) == 3 and shape[0] == 1
-            form = {"image_size": self.image_size, "channels": 1 if grey else 3}
-            form["columns"] = self.columns
+            rest = self.versions_.read(lambda saved: saved.rest)
+            shape, tasks = rest["input"][0], rest["tasks"]
+            form["image_size"] = shape[1] if len(shape) == 3 else None
+            form["channels"] = 1 if len(shape) == 3 and shape[0] == 1 else 3
+            form["columns"] = rest["living"].get("columns")
         with image_bar(shown=progress) as show:
             delivery = read_delivery(data, name, label=label, progress=show, **form)
-        tasks = self.versions_.read(lambda saved: saved.rest["tasks"]) if self.exists else []
         return with_known_labels(delivery, (as_label(c) for task in tasks for c in task["classes"]))
-
-    @property
-    def image_size(self) -> int | None:
-        """The size of the images that the model reads; None if its inputs are not images."""
-        shape = self.input_shape
-        return shape[1] if len(shape) == 3 else None
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mdmt.errors import Mistake
@@ -45,8 +46,9 @@ class AtTaskEnd(Memory):
 class Balanced(Memory):
     """As many examples as fit into `bytes`, shared evenly by all classes.
 
-    Examples are chosen at random at a task's end. As classes come, the largest ones give way. The
-    bytes count everything that is stored of an example: input, label, task, features and its slot.
+    Examples are chosen at random at a task's end. As classes come, the largest ones give way. Where
+    a class has fewer examples than its share, classes are drawn evenly all the same. The bytes
+    count everything that is stored of an example: input, label, task, features and its slot.
     """
 
     observes = False
@@ -54,6 +56,7 @@ class Balanced(Memory):
 
     def __init__(self, bytes: int = 50_000_000) -> None:
         super().__init__(bytes, "bytes")
+        self._grouped: tuple[Tensor, list[NDArray[np.int64]]] | None = None  # slots by class
 
     @classmethod
     def budget(cls, per_class: int, classes: int) -> Spec:
@@ -88,6 +91,30 @@ class Balanced(Memory):
             self._write(rows, read(index), base + len(chosen), None)
         self.available = torch.arange(base + len(chosen))
 
+    def choose(self, count: int) -> Tensor:
+        """The slots of `count` different random examples, about equally many of each class."""
+        of_class = self._slots_of_classes()
+        sizes = np.array([len(slots) for slots in of_class])
+        if count >= len(self.available) or sizes.max() - sizes.min() <= 1:
+            return super().choose(count)
+        shares = even_draws(sizes, count, self.generator)
+        picked = [
+            slots[self.generator.choice(len(slots), share, replace=False, shuffle=False)]
+            for slots, share in zip(of_class, shares, strict=True)
+        ]
+        return torch.from_numpy(np.concatenate(picked))
+
+    def _slots_of_classes(self) -> list[NDArray[np.int64]]:
+        """The slots of each class, grouped anew after a change."""
+        if self._grouped is None or self._grouped[0] is not self.available:
+            labels = self._column("labels")[self.available]
+            rows = labels.unique().tolist()
+            self._grouped = (
+                self.available,
+                [self.available[labels == row].numpy() for row in rows],
+            )
+        return self._grouped[1]
+
     def slots_for(self, example: Batch) -> int:
         """The number of examples like this one that fit, at the width that stored ones have."""
         features = 0 if example.features is None else example.features[0].nbytes
@@ -112,6 +139,26 @@ class BalancedFirst(Balanced):
 
     def close_task(self, labels: Tensor, read: Read) -> None:
         """Keep what was chosen."""
+
+
+def even_draws(
+    sizes: NDArray[np.int64], count: int, draws: np.random.Generator
+) -> NDArray[np.int64]:
+    """How many of `count` draws each class gets, of which there are so many examples.
+
+    Classes get equally many, and those that are too small all they have; of what is left, random
+    classes get one each.
+    """
+    shares = np.zeros_like(sizes)
+    while count:
+        larger = np.flatnonzero(shares < sizes)
+        if count < len(larger):
+            shares[draws.permutation(larger)[:count]] += 1
+            break
+        more = np.minimum(count // len(larger), sizes[larger] - shares[larger])
+        shares[larger] += more
+        count -= int(more.sum())
+    return shares
 
 
 def even_shares(counts: Mapping[int, int], total: int) -> dict[int, int]:

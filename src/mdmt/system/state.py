@@ -59,6 +59,7 @@ class SavedState:
     name: str  # of the manifest, with its folder, for messages
     files: dict[str, dict[str, str]]  # by part: the name and the SHA-256 of its file
     rest: JsonObject
+    sha256: str  # of the manifest
 
     def part(self, name: str) -> bytes:
         """Read a part; raise a Mistake if its file is missing or damaged."""
@@ -163,14 +164,14 @@ class StateFolder:
     def open(self, name: str = MANIFEST) -> SavedState:
         """Read a manifest; raise a Mistake that names it if it is missing or damaged."""
         shown = f"{self.name}/{name}"
-        body = self._body(name)
+        body, digest = self._body(name)
         number = body.get("format")
         if isinstance(number, int) and number > STATE_FORMAT:
             raise Mistake(f"{shown} was written by a newer mdmt (format {number}): update mdmt")
         files = _files_of(body)
         if number != STATE_FORMAT or files is None or not isinstance(body.get("state"), dict):
             raise Mistake(f"{shown} is damaged: it does not describe a saved state")
-        return SavedState(self, shown, files, body["state"])
+        return SavedState(self, shown, files, body["state"], digest)
 
     def last_good(self, use: Callable[[SavedState], T]) -> tuple[T, Mistake | None]:
         """Apply `use` to the current state, or to the previous one if the current is damaged.
@@ -241,17 +242,18 @@ class StateFolder:
                     stack.enter_context(lock(self.path, wait=True))
             yield
 
-    def _body(self, name: str) -> JsonObject:
-        """The content of a manifest whose checksum is right."""
+    def _body(self, name: str) -> tuple[JsonObject, str]:
+        """The content of a manifest whose checksum is right, and the checksum."""
         if not (self.path / name).is_file():
             raise Mistake(f"{self.name}: no saved state here ({name} is missing)")
         try:
             body = json.loads(_read_file(self.path / name))
         except (ValueError, RecursionError):
             raise Mistake(f"{self.name}/{name} is damaged: not JSON") from None
-        if not isinstance(body, dict) or body.pop("sha256", None) != _digest(body):
+        signed = body.pop("sha256", None) if isinstance(body, dict) else None
+        if signed is None or signed != _digest(body):
             raise Mistake(f"{self.name}/{name} is damaged: its checksum is wrong")
-        return body
+        return body, signed
 
     def _whole_manifest(self) -> str | None:
         """The name of the first manifest whose checksum is right."""
