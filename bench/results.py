@@ -57,7 +57,9 @@ README_ROWS = [  # benchmark, method, and the method in words
     ("permuted-mnist", "er", "experience replay (`er`)"),
     ("permuted-mnist", "mdmt-r", "MDMT-R (`mdmt-r`)"),
     ("split-cifar", "van", "plain fine-tuning (`van`)"),
+    ("split-cifar", "er[reading=paper]", "experience replay, ten old for ten new (`er`)"),
     ("split-cifar", "mdmt-r", "MDMT-R (`mdmt-r`)"),
+    ("split-cifar", "der++[reference_batch=10]", "dark experience replay (`der++`)"),
 ]
 SHOWN = [metric for metric in METRICS if metric is not A_FREE]
 OTHERS = [metric for metric in SHOWN if metric is not A_T]

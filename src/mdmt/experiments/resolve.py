@@ -22,6 +22,7 @@ from mdmt.memory import POLICIES, share_to_draw
 from mdmt.methods import METHODS
 from mdmt.methods.base import Method
 from mdmt.network.optimiser import Optimiser
+from mdmt.published import own_paper
 from mdmt.published.settings import ONE_STREAM
 from mdmt.runs.config import FIELD_CHECKS, RunConfig
 from mdmt.runs.request import RunRequest, label_of, parse_variant
@@ -352,8 +353,9 @@ def reduced(config: RunConfig, stream: Stream) -> dict[str, Any] | None:
     if first_weights is not None:
         reasons["weights"] = first_weights
     usual = preset(config.benchmark, config.method)["reference_batch"]
+    own = (own_paper(config.benchmark, config.method) or {}).get("settings", {})
     size = config.arguments.get("reference_batch", usual)
-    if size is not None and size != usual:
+    if size not in (None, usual, own.get("reference_batch")):
         reasons["reference_batch"] = size
     return reasons or None
 

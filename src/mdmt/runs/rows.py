@@ -143,7 +143,10 @@ def row_of(
 ) -> Row:
     """The row of runs that differ only in their seeds."""
     first = configs[0]
-    reduced = records[0].reduced
+    theirs = published_for(first)
+    its_own = (theirs or {}).get("settings", {})  # of the method's own paper
+    less = records[0].reduced or {}
+    reduced = {key: value for key, value in less.items() if its_own.get(key) != value} or None
     return Row(
         benchmark=first.benchmark,
         method=first.method,
@@ -155,7 +158,7 @@ def row_of(
             metric.name: mean_std([metric.of(record) for record in records])
             for metric in metrics.measured(records)
         },
-        published=None if reduced else published_for(first),
+        published=None if reduced else theirs,
         runs=list(folders),
         seconds=_mean_std([record.seconds for record in records]),
         memory_bytes=max(record.stored_bytes for record in records),
