@@ -46,9 +46,10 @@ class AnswerModule(nn.Module):
         mean = cast("Tensor | None", self.mean)
         if mean is not None:
             x = x - mean
-        features = self.backbone(x)
-        if self.mirror:
-            features = (features + self.backbone(mirrored(x))) / 2
+        if self.mirror:  # one pass: some exporters do not take weights that are used twice
+            features = self.backbone(torch.cat([x, mirrored(x)])).unflatten(0, (2, -1)).mean(0)
+        else:
+            features = self.backbone(x)
         weight = cast(Tensor, self.weight)
         scores = nn.functional.linear(features, weight, cast("Tensor | None", self.bias))
         if self.cosine:
