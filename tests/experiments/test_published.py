@@ -3,6 +3,7 @@
 import pytest
 
 from mdmt import benchmarks
+from mdmt.experiments.resolve import reduced
 from mdmt.methods import METHODS
 from mdmt.published import own_paper, published, table
 from mdmt.published.settings import CLASSES, UNRECORDED, behind_table_1
@@ -226,6 +227,18 @@ def test_the_batch_of_a_newer_paper_is_named_without_a_value(method):
     assert "A_T" not in row
     assert row["paper"] in row["note"]
     assert published_for(config_for("split-cifar", method)) is None
+
+
+class Whole(list):
+    """A stream with all tasks of its benchmark."""
+
+    reduced = None
+
+
+@pytest.mark.parametrize(("drawn", "expected"), [("10", None), ("64", {"reference_batch": 64})])
+def test_the_batch_of_its_own_paper_reduces_no_run(drawn, expected):
+    config = config_for("split-cifar", "der++", settings={"reference_batch": drawn})
+    assert reduced(config, Whole(range(17))) == expected
 
 
 @pytest.mark.parametrize("reading", ["code", "paper"])

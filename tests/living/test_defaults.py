@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import living_methods
+import mdmt
 from mdmt.living import defaults
+from support.deliveries import delivery
 
 RUNS = living_methods.read_runs(living_methods.MEASURED)
 
@@ -35,6 +37,17 @@ def test_the_settings_of_a_method_are_those_of_its_best_trial(method):
     rates = {"lr": defaults.learning_for(method, pixels=True)["lr"]}
     ours = {**defaults.settings_for(method), **rates, "memory": kind}
     assert {"memory": "Balanced", **trial}.items() <= ours.items()
+
+
+def test_tuned_rates_are_for_pixels_alone(tmp_path):
+    x, y = delivery(["owl", "kite"])
+    for name, inputs, rate in (
+        ("pixels", (16 * abs(x)).astype(np.uint8), 0.2),
+        ("features", x, 0.1),
+    ):
+        model = mdmt.LivingModel(tmp_path / name)
+        model.learn((inputs, y), "january", epochs=1)
+        assert model.learner().optimiser.lr == rate
 
 
 def test_the_page_shows_what_was_measured():

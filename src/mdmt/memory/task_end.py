@@ -93,9 +93,11 @@ class Balanced(Memory):
 
     def choose(self, count: int) -> Tensor:
         """The slots of `count` different random examples, about equally many of each class."""
+        if count >= len(self.available):
+            return self.available
         of_class = self._slots_of_classes()
         sizes = np.array([len(slots) for slots in of_class])
-        if count >= len(self.available) or sizes.max() - sizes.min() <= 1:
+        if sizes.max() - sizes.min() <= 1:
             return super().choose(count)
         shares = even_draws(sizes, count, self.generator)
         picked = [

@@ -144,7 +144,8 @@ def row_of(
     """The row of runs that differ only in their seeds."""
     first = configs[0]
     theirs = published_for(first)
-    its_own = (theirs or {}).get("settings", {})  # of the method's own paper
+    # Older records call the settings of the method's own paper a reduction.
+    its_own = (theirs or {}).get("settings", {})
     less = records[0].reduced or {}
     reduced = {key: value for key, value in less.items() if its_own.get(key) != value} or None
     return Row(
